@@ -1,0 +1,49 @@
+# make demo   the main job, from a fresh machine          make test      the default tests
+# make lint   format, lint, types, import layers          make test-all  slow tests too
+# make bench  speed, memory, scale
+#
+# PIP_OPTIONS is handed to every pip install (another index, a proxy, …); PYTHON is what makes the environment.
+
+PYTHON ?= python3
+PIP_OPTIONS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+# Two workers by default; `make test TEST_OPTIONS="-n 8"` on a larger machine.
+TEST_OPTIONS ?= -n 2
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-all lint format bench clean
+.DEFAULT_GOAL := demo
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_OPTIONS) --upgrade pip
+	$(BIN)/python -m pip install --quiet $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: setup
+	$(BIN)/fedsir demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow" $(TEST_OPTIONS)
+
+test-all: setup
+	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,59 @@
+"""The command line as a whole: its commands, its version, and how errors leave it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedsir import __version__
+from fedsir.cli import demo, doctor, listing, plan, run, show
+from fedsir.errors import FedsirError
+
+INTERRUPTED = 130  # what shells expect after Ctrl-C
+USER_ERROR = 2
+
+app = typer.Typer(
+    name="fedsir",
+    help="Federated learning when some clients' labels are wrong: find the noisy clients, repair their labels, "
+    "train well.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(run.run)
+app.command("plan")(plan.plan)
+app.command("demo")(demo.demo)
+app.command("list")(listing.list_)
+app.command("show")(show.show)
+app.command("doctor")(doctor.doctor)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"fedsir {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command line; what a user can put right is one line and code 2."""
+    try:
+        app(standalone_mode=True)
+    except FedsirError as problem:
+        typer.echo(f"fedsir: {problem}", err=True)
+        sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        typer.echo("fedsir: stopped.", err=True)
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,28 @@
+"""`fedsir demo`: plain averaging and FedSIR on the same split of digits, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsir.cli import options
+from fedsir.cli.result_table import result_table
+from fedsir.cli.run import execute
+from fedsir.experiment.recipes import resolve
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Root of every random draw.")] = 0,
+    noise_rate: Annotated[float, typer.Option(help="Share of wrong labels on noisy clients, 0 to 1.")] = 0.8,
+    out: Annotated[Path, typer.Option(help="Where the two run folders go.")] = Path("runs/demo"),
+    workers: options.Workers = None,
+) -> None:
+    """See FedSIR find noisy clients, repair their labels and beat plain averaging (about half a minute)."""
+    results = []
+    for method in ("fedavg", "fedsir"):
+        tree = {"seed": seed, "method": {"name": method}, "data": {"noise_rate": noise_rate}}
+        folder = out / f"{method}-n{noise_rate:g}-s{seed}"
+        results.append(execute(resolve("digits", tree), out=folder, workers=options.n_workers(workers)))
+    result_table(results)

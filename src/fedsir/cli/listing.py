@@ -1,0 +1,64 @@
+"""`fedsir list`: what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fedsir.cli import options
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    methods = "methods"
+    datasets = "datasets"
+    recipes = "recipes"
+    models = "models"
+
+
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
+    as_json: options.Json = False,
+) -> None:
+    """List methods, datasets, recipes or models."""
+    found = _LISTS[kind]()
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    width = max(map(len, found), default=0)
+    for name, text in found.items():
+        typer.echo(f"{name:{width}}  {text}")
+
+
+def _methods() -> dict[str, str]:
+    from fedsir.methods.registry import known_methods, method_class
+
+    return {name: method_class(name).summary for name in known_methods()}
+
+
+def _datasets() -> dict[str, str]:
+    from fedsir.data.source import DATASETS
+
+    return {
+        name: f"{info.description}; {info.n_classes} classes, {info.image_shape}; {info.how_to_get}"
+        for name, info in DATASETS.items()
+    } | {"PATH": "your own: a folder client/class/image, or an npz with images, labels[, clients, split]"}
+
+
+def _recipes() -> dict[str, str]:
+    from fedsir.experiment.recipes import recipe_names
+
+    return recipe_names()
+
+
+def _models() -> dict[str, str]:
+    from fedsir.models.config import available_models
+
+    return available_models()
+
+
+_LISTS = {Kind.methods: _methods, Kind.datasets: _datasets, Kind.recipes: _recipes, Kind.models: _models}

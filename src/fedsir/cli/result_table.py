@@ -1,0 +1,45 @@
+"""The table a run ends with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsir.cli.options import duration, size
+
+
+def result_table(results: list[dict[str, Any]]) -> None:
+    """Print one row per run, and where their folders are."""
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method")
+    for name in ("accuracy", "identification", "label noise", "bytes up", "bytes down", "time"):
+        table.add_column(name, justify="right")
+    for result in results:
+        table.add_row(
+            result["method"],
+            f"{result['accuracy']:.1%} ± {result['accuracy_half_width']:.1%}",
+            _share(result["identification_accuracy"]),
+            _change(result["noise_before"], result["noise_after"]),
+            size(result["bytes_up"]),
+            size(result["bytes_down"]),
+            duration(result["seconds"]),
+        )
+    console.print(table)
+    console.print(
+        "± is a 95 % bootstrap over the test images of this one run, not a spread over seeds. "
+        "Label noise is over the clients that really are noisy.",
+        style="dim",
+    )
+    for result in results:
+        console.print(f"run folder: {result['run_dir']}", soft_wrap=True, highlight=False)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return "–" if before is None or after is None else f"{before:.1%} → {after:.1%}"

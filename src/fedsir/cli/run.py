@@ -1,0 +1,105 @@
+"""`fedsir run`: one experiment, from settings to result; the same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedsir.cli import options
+from fedsir.cli.result_table import result_table
+
+if TYPE_CHECKING:
+    from fedsir.experiment.config import RunConfig
+
+
+def run(
+    recipe: options.Recipe = None,
+    method: options.MethodName = None,
+    dataset: options.Dataset = None,
+    alpha: options.Alpha = None,
+    noise_rate: options.NoiseRate = None,
+    rounds: options.Rounds = None,
+    seed: options.Seed = None,
+    assignments: options.Assignments = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run's folder. Default: runs/NAME, the same for the same settings."),
+    ] = None,
+    workers: options.Workers = None,
+    device: options.Device = "cpu",
+    data_dir: options.DataDir = None,
+    download: options.Download = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run an experiment, or go on with it where it stopped.
+
+    Examples: `fedsir run`, `fedsir run --method fedavg --noise-rate 0.4`, `fedsir run cifar10-small --data-dir DATA`,
+    `fedsir run --dataset my_images/ --set method.identify.split=auto`.
+    """
+    config = options.settings(
+        recipe,
+        method=method,
+        dataset=dataset,
+        alpha=alpha,
+        noise_rate=noise_rate,
+        rounds=rounds,
+        seed=seed,
+        assignments=assignments,
+    )
+    result = execute(
+        config,
+        out=out,
+        workers=options.n_workers(workers),
+        device=device,
+        data_dir=data_dir,
+        download=download,
+    )
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+    else:
+        result_table([result])
+
+
+def execute(
+    config: RunConfig,
+    *,
+    out: Path | None,
+    workers: int,
+    device: str = "cpu",
+    data_dir: Path | None = None,
+    download: bool = False,
+) -> dict[str, Any]:
+    """Run with progress on the error stream; Ctrl-C leaves a run that can go on, and says so."""
+    from fedsir.experiment.runner import Where, default_out, run_experiment
+
+    folder = out if out is not None else default_out(config)
+    with _progress() as progress:
+        try:
+            return run_experiment(config, Where(folder, workers, device, data_dir, download, progress))
+        except KeyboardInterrupt:
+            typer.echo(
+                f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True
+            )
+            raise typer.Exit(130) from None
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    from rich.console import Console
+
+    from fedsir.experiment.progress import LiveTable, RoundLines
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield RoundLines(console)
+        return
+    table = LiveTable(console)
+    try:
+        yield table
+    finally:
+        table.close()

@@ -1,0 +1,34 @@
+"""`fedsir show`: a recipe's settings in full, as a file that `fedsir run` takes back."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from fedsir.cli import options
+
+
+def show(
+    recipe: options.Recipe = None,
+    method: options.MethodName = None,
+    dataset: options.Dataset = None,
+    alpha: options.Alpha = None,
+    noise_rate: options.NoiseRate = None,
+    rounds: options.Rounds = None,
+    seed: options.Seed = None,
+    assignments: options.Assignments = None,
+    as_json: options.Json = False,
+) -> None:
+    """Print resolved settings as TOML: every value that a run would use, schedules included."""
+    config = options.settings(
+        recipe,
+        method=method,
+        dataset=dataset,
+        alpha=alpha,
+        noise_rate=noise_rate,
+        rounds=rounds,
+        seed=seed,
+        assignments=assignments,
+    )
+    typer.echo(json.dumps(config.tree(), ensure_ascii=False) if as_json else config.to_toml(), nl=as_json)

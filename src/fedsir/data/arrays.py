@@ -1,0 +1,30 @@
+"""Names for the array types of this package, and a checksum over arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Images: TypeAlias = npt.NDArray[np.uint8]  # (n, channels, height, width), or whatever a docstring says
+Labels: TypeAlias = npt.NDArray[np.int64]  # (n,) class ids
+Index: TypeAlias = npt.NDArray[np.int64]  # (m,) positions of samples
+Counts: TypeAlias = npt.NDArray[np.int64]  # (n_clients, n_classes) or (n_classes, n_classes)
+Floats: TypeAlias = npt.NDArray[np.float64]
+Names: TypeAlias = npt.NDArray[np.str_]  # (n,) client name of each sample
+
+
+def fingerprint(**parts: npt.NDArray[np.generic] | tuple[str, ...]) -> str:
+    """Return the SHA-256, in hex, over named arrays (with type and shape) and tuples of names."""
+    digest = hashlib.sha256()
+    for name, part in parts.items():
+        if isinstance(part, tuple):
+            # The lengths keep ("ab",) and ("a", "b") apart.
+            text = "".join(f"{len(word)}:{word}" for word in part)
+            digest.update(f"{name} {len(part)} {text}".encode())
+        else:
+            digest.update(f"{name} {part.dtype.str} {part.shape} ".encode())
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

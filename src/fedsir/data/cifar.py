@@ -1,0 +1,100 @@
+"""CIFAR-10 and CIFAR-100 from the archives as published, checked before anything in them is used."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsir.data.cifar_facts import CIFAR, HOME, IMAGENET_STATISTICS, Checksum, Cifar, Layout
+from fedsir.data.cifar_pickle import read_batch
+from fedsir.data.source import Source, make_source
+from fedsir.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from fedsir.data.arrays import Images, Labels
+
+
+def load_cifar(name: str, data_dir: Path, *, download: bool = False) -> Source:
+    """Return ``cifar10`` or ``cifar100`` from the first published layout found in ``data_dir``."""
+    cifar = CIFAR[name]
+    layout = _find_layout(cifar, data_dir)
+    if layout is None and download:
+        from fedsir.data.cifar_download import download_cifar
+
+        download_cifar(cifar, data_dir)
+        layout = cifar.layouts[0]
+    if layout is None:
+        raise DataError(_how_to_get(name, cifar, data_dir))
+    folder = data_dir / layout.folder
+    return make_source(
+        name,
+        read_files(layout, folder, layout.train, cifar),
+        read_files(layout, folder, layout.test, cifar),
+        cifar.class_names,
+        flip=True,
+        crop_padding=4,
+        statistics=IMAGENET_STATISTICS,
+        is_benchmark=True,
+        confused_with=cifar.confused_with,
+    )
+
+
+def read_files(
+    layout: Layout, folder: Path, checksums: Mapping[str, Checksum], cifar: Cifar
+) -> tuple[Images, Labels]:
+    """Return images (n, 3, 32, 32) and labels (n,) of some files of a layout, in order.
+
+    A file is read only if its checksum is the one in ``checksums``, which names the files.
+    """
+    pixels, labels = [], []
+    for file, checksum in checksums.items():
+        raw = _checked_bytes(folder / file, checksum)
+        if layout.kind == "binary":
+            records = np.frombuffer(raw, np.uint8).reshape(-1, cifar.label_bytes + 3072)
+            pixels.append(records[:, cifar.label_bytes :])
+            labels.append(records[:, cifar.label_bytes - 1].astype(np.int64))
+        else:
+            some_pixels, some_labels = read_batch(raw, cifar.label_key, folder / file)
+            pixels.append(some_pixels)
+            labels.append(np.array(some_labels, np.int64))
+    return np.concatenate(pixels).reshape(-1, 3, 32, 32), np.concatenate(labels)
+
+
+def _checked_bytes(path: Path, checksum: Checksum) -> bytes:
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        raise DataError(
+            f"{path} cannot be read ({problem.strerror}); unpack the whole archive again"
+        ) from None
+    found = hashlib.new(checksum.algorithm, raw, usedforsecurity=False).hexdigest()
+    if found != checksum.digest:
+        size = "" if checksum.size is None else f", not {checksum.size:,}"
+        raise DataError(
+            f"{path} is damaged or not the published file: it has {len(raw):,} bytes{size}, and "
+            f"{checksum.algorithm} {found[:12]}… instead of {checksum.digest[:12]}…; "
+            "delete the folder and get the archive again"
+        )
+    return raw
+
+
+def _find_layout(cifar: Cifar, data_dir: Path) -> Layout | None:
+    for layout in cifar.layouts:
+        if (data_dir / layout.folder).is_dir():
+            return layout
+    return None
+
+
+def _how_to_get(name: str, cifar: Cifar, data_dir: Path) -> str:
+    folders = " or ".join(f"{layout.folder}/" for layout in cifar.layouts)
+    files = ", ".join([*cifar.layouts[0].train, *cifar.layouts[0].test])
+    return (
+        f"{name} is not in the data directory {data_dir}: it has no folder {folders}. "
+        f"Unpack {HOME}/{cifar.archive} there (giving {cifar.layouts[0].folder}/ with {files}), "
+        "name another directory with --data-dir or FEDSIR_DATA, or let --download fetch it"
+    )

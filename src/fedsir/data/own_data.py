@@ -1,0 +1,58 @@
+"""What the readers of a user's own data share: the test part, the augmentation, the checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsir.data.source import Source, make_source
+from fedsir.data.stratify import hold_out_fifth
+from fedsir.errors import DataError
+from fedsir.randomness import KeyedRandom
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedsir.data.arrays import Images, Labels, Names
+
+
+def own_source(
+    name: str,
+    images: Images,
+    labels: Labels,
+    class_names: tuple[str, ...],
+    *,
+    seed: int,
+    clients: Names | None = None,
+    is_test: npt.NDArray[np.bool_] | None = None,
+    sample_names: tuple[str, ...] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Source:
+    """Return a `Source` of own data; without ``is_test``, a stratified fifth is held out for testing.
+
+    Parameters
+    ----------
+    images : (n, channels, height, width)
+    labels, clients, is_test, sample_names : one entry per image
+    """
+    if is_test is None:
+        is_test = np.zeros(len(labels), bool)
+        is_test[hold_out_fifth(labels, KeyedRandom(seed, ("data", "hold out")), clients)] = True
+        if not is_test.any():
+            raise DataError(
+                f"{name}: too few samples to hold out a fifth for testing; "
+                "add some, or say which samples are for testing"
+            )
+    kept = np.flatnonzero(~is_test)
+    return make_source(
+        name,
+        (images[~is_test], labels[~is_test]),
+        (images[is_test], labels[is_test]),
+        class_names,
+        flip=False,  # nobody but the user knows whether a mirrored image means the same
+        crop_padding=images.shape[2] // 8,
+        clients=None if clients is None else clients[~is_test],
+        sample_names=None if sample_names is None else tuple(sample_names[i] for i in kept),
+        notes=notes,
+    )

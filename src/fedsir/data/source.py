@@ -1,0 +1,198 @@
+"""A data set as arrays, whatever it was read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsir.data.arrays import fingerprint
+from fedsir.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    from fedsir.data.arrays import Images, Labels, Names
+
+SMALLEST_SIDE = 8  # pixels; below this the convolutions of every model here see nothing but padding
+SMALLEST_STD = 1e-3  # of pixels in [0, 1]: constant images must not divide by zero
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What a list of data sets says about one of them."""
+
+    description: str
+    n_classes: int
+    image_shape: str
+    how_to_get: str
+
+
+DATASETS: dict[str, DatasetInfo] = {
+    "digits": DatasetInfo(
+        "handwritten digits, 1,797 images; trains in seconds", 10, "8×8 grey", "comes with scikit-learn"
+    ),
+    "cifar10": DatasetInfo(
+        "small photographs, 50,000 for training and 10,000 for testing",
+        10,
+        "32×32 colour",
+        "cifar-10-batches-bin/ or cifar-10-batches-py/ in the data directory, or --download",
+    ),
+    "cifar100": DatasetInfo(
+        "small photographs of a hundred things, 50,000 for training and 10,000 for testing",
+        100,
+        "32×32 colour",
+        "cifar-100-binary/ or cifar-100-python/ in the data directory, or --download",
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single equality
+class Source:
+    """A data set with a training and a test part; nothing in it is random but the held-out fifth.
+
+    Attributes
+    ----------
+    name : short name for reports
+    train_images : (n, channels, height, width) uint8
+    train_labels : (n,) int64, in 0 … n_classes-1, every class present
+    test_images, test_labels : the same for the test part
+    class_names : one name per class
+    clients : (n,) name of the client that owns each training sample; None if nobody does yet
+    mean, std : per channel, of pixels scaled to [0, 1]: what images are normalised with
+    flip, crop_padding : the augmentation that makes sense for these images
+    sha256 : over arrays and names
+    sample_names : file name of each training sample, relative to the folder it came from; None if it has none
+    notes : what was left out or changed while reading, for the user to see
+    is_benchmark : the labels count as true, so that without added noise everybody is known to be clean
+    confused_with : per class, the class that asymmetric noise turns it into (itself: never confused)
+    """
+
+    name: str
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+    class_names: tuple[str, ...]
+    clients: Names | None
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    flip: bool
+    crop_padding: int
+    sha256: str
+    sample_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    is_benchmark: bool = False
+    confused_with: tuple[int, ...] | None = None
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+
+def pixel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation per channel of (n, channels, h, w) pixels scaled to [0, 1]."""
+    levels = np.arange(256) / 255
+    means, stds = [], []
+    for channel in range(images.shape[1]):
+        # 256 counts give the exact moments without a float copy of the images.
+        share = np.bincount(images[:, channel].reshape(-1), minlength=256) / images[:, channel].size
+        mean = float(share @ levels)
+        means.append(mean)
+        stds.append(max(float(np.sqrt(share @ (levels - mean) ** 2)), SMALLEST_STD))
+    return tuple(means), tuple(stds)
+
+
+def make_source(
+    name: str,
+    train: tuple[Images, Labels],
+    test: tuple[Images, Labels],
+    class_names: tuple[str, ...],
+    *,
+    flip: bool,
+    crop_padding: int,
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    clients: Names | None = None,
+    sample_names: tuple[str, ...] | None = None,
+    notes: tuple[str, ...] = (),
+    is_benchmark: bool = False,
+    confused_with: tuple[int, ...] | None = None,
+) -> Source:
+    """Return a checked `Source`; mean and std are those of the training images unless given."""
+    (train_images, train_labels), (test_images, test_labels) = train, test
+    if len(train_labels) == 0 or len(test_labels) == 0:
+        part = "training" if len(train_labels) == 0 else "test"
+        raise DataError(f"{name}: there are no {part} samples")
+    height, width = train_images.shape[2:]
+    if min(height, width) < SMALLEST_SIDE:
+        smallest = f"{SMALLEST_SIDE}×{SMALLEST_SIDE}"
+        raise DataError(f"{name}: images are {height}×{width} pixels; at least {smallest} are needed")
+    if len(class_names) < 2:
+        raise DataError(f"{name}: all samples have the same label; at least two classes are needed")
+    per_class = np.bincount(train_labels, minlength=len(class_names))
+    if per_class.min() == 0:
+        missing = class_names[int(per_class.argmin())]
+        raise DataError(f"{name}: class {missing!r} has no training sample; add some or drop the class")
+    mean, std = statistics or pixel_statistics(train_images)
+    return Source(
+        name=name,
+        train_images=np.ascontiguousarray(train_images),
+        train_labels=train_labels.astype(np.int64),
+        test_images=np.ascontiguousarray(test_images),
+        test_labels=test_labels.astype(np.int64),
+        class_names=class_names,
+        clients=clients,
+        mean=mean,
+        std=std,
+        flip=flip,
+        crop_padding=crop_padding,
+        sha256=fingerprint(
+            train_images=train_images,
+            train_labels=train_labels,
+            test_images=test_images,
+            test_labels=test_labels,
+            class_names=class_names,
+            clients=() if clients is None else tuple(clients.tolist()),
+            sample_names=sample_names or (),
+        ),
+        sample_names=sample_names,
+        notes=notes,
+        is_benchmark=is_benchmark,
+        confused_with=confused_with,
+    )
+
+
+def load_source(dataset: str, *, data_dir: Path, seed: int, download: bool = False) -> Source:
+    """Return the data set called ``dataset``, or the one in the folder or npz file of that path.
+
+    Parameters
+    ----------
+    dataset : a key of `DATASETS`, or a path
+    data_dir : where published data sets lie
+    seed : keys which samples are held out for testing, where the data do not say
+    download : fetch a published data set into ``data_dir`` if it is not there
+    """
+    # Each reader is imported when it is wanted: scikit-learn and Pillow take a while to load.
+    if dataset == "digits":
+        from fedsir.data.digits import load_digits
+
+        return load_digits(seed)
+    if dataset in ("cifar10", "cifar100"):
+        from fedsir.data.cifar import load_cifar
+
+        return load_cifar(dataset, data_dir, download=download)
+    path = Path(dataset).expanduser()
+    if path.is_dir():
+        from fedsir.data.own_folder import load_folder
+
+        return load_folder(path, seed)
+    if path.is_file():
+        from fedsir.data.own_npz import load_npz
+
+        return load_npz(path, seed)
+    known = ", ".join(DATASETS)
+    raise DataError(
+        f"unknown dataset {dataset!r}: it is neither one of {known} nor a folder or npz file that exists."
+        + did_you_mean(dataset, DATASETS)
+    )

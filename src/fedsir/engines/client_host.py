@@ -1,0 +1,104 @@
+"""Where a client's half of a method runs: it turns a call (bytes) into an answer (bytes), keeping nothing in between.
+
+The same host serves the in-process engine and each worker process. It holds views of the clients' images and given
+labels; true labels are never handed to it.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fedsir.engines.wire import decode, encode
+from fedsir.methods.base import Client, MethodConfig
+from fedsir.methods.registry import method_class
+from fedsir.models.build import build_model
+from fedsir.randomness import KeyedRandom
+
+if TYPE_CHECKING:
+    from fedsir.engines.client_store import ClientStore
+    from fedsir.models.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """All a host needs to be set up anew in another process."""
+
+    method: str
+    method_config: MethodConfig
+    model: ModelConfig
+    n_classes: int
+    in_channels: int
+    seed: int
+    device: str
+    store: ClientStore
+
+
+@dataclass(frozen=True)
+class Call:
+    """One client's part of an `ask`; `common` is the payload for all, `own` for this client alone."""
+
+    client: str
+    task: str
+    round: int
+    state: bytes
+    own: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """reply and state as bytes, or the reason of a failure; seconds is the client's computing time."""
+
+    reply: bytes | None
+    state: bytes | None
+    seconds: float
+    failure: str | None = None
+
+
+class ClientHost:
+    """Runs client tasks. One torch thread, so that results do not depend on the machine's cores."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        torch.set_num_threads(1)
+        self._spec = spec
+        self._method = method_class(spec.method)(spec.method_config)
+        self._template: nn.Module | None = None
+
+    def answer(self, call: Call, common: bytes) -> Answer:
+        """Run one task; whatever goes wrong on a client is that client's failure, not the round's."""
+        began = time.perf_counter()
+        try:
+            client = self._client(call)
+            payload: dict[str, Any] = decode(common) | decode(call.own)
+            reply = self._method.tasks()[call.task](self._method, client, **payload)
+            return Answer(encode(reply), encode(client.state), time.perf_counter() - began)
+        except Exception as problem:
+            reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            return Answer(None, None, time.perf_counter() - began, failure=reason)
+
+    def _client(self, call: Call) -> Client:
+        spec = self._spec
+        return Client(
+            id=call.client,
+            data=spec.store.client_data(call.client),
+            state=decode(call.state),
+            random=KeyedRandom(spec.seed, ("client", spec.method, call.client, call.round, call.task)),
+            new_module=self._new_module,
+            device=spec.device,
+        )
+
+    def _new_module(self) -> nn.Module:
+        if self._template is None:
+            spec = self._spec
+            self._template = build_model(
+                spec.model,
+                n_classes=spec.n_classes,
+                in_channels=spec.in_channels,
+                random=KeyedRandom(spec.seed),
+            )
+        return copy.deepcopy(self._template)

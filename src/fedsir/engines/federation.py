@@ -1,0 +1,168 @@
+"""The federation as the server half sees it: who takes part, who answered what, what it cost on the wire."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fedsir.engines.client_host import Call
+from fedsir.engines.wire import WireError, decode, encode
+from fedsir.errors import MethodError
+from fedsir.methods.base import ClientId, Payload, Reply, Weights
+from fedsir.randomness import KeyedRandom
+
+if TYPE_CHECKING:
+    from fedsir.engines.local import Engine
+
+_EMPTY = encode({})
+
+
+@dataclass
+class RoundLog:
+    """What happened in one round, for metrics.jsonl."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    failures: dict[ClientId, str] = field(default_factory=dict)
+    bytes_up: dict[ClientId, int] = field(default_factory=dict)
+    bytes_down: dict[ClientId, int] = field(default_factory=dict)
+    seconds: dict[ClientId, float] = field(default_factory=dict)
+
+
+class EngineFederation:
+    """A `Federation` on top of any engine.
+
+    Parameters
+    ----------
+    participation : share of the clients drawn for each round
+    dropout : probability that a client drawn for a round does not answer in it
+    initial_model : every model in a reply must have these names and shapes
+    client_states : client → state as bytes; survives rounds, belongs into the checkpoint
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clients: Sequence[ClientId],
+        *,
+        seed: int,
+        participation: float,
+        dropout: float,
+        initial_model: Weights,
+        client_states: dict[ClientId, bytes] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._position = {client: i for i, client in enumerate(clients)}
+        self._random = KeyedRandom(seed)
+        self._participation = participation
+        self._dropout = dropout
+        self._shapes = {name: tensor.shape for name, tensor in initial_model.items()}
+        self.client_states = client_states if client_states is not None else {}
+        self.clients: Sequence[ClientId] = tuple(clients)
+        self.participants: Sequence[ClientId] = self.clients
+        self.log = RoundLog()
+        self._round = 0
+
+    @property
+    def failures(self) -> Mapping[ClientId, str]:
+        return self.log.failures
+
+    def begin_round(self, t: int) -> None:
+        """Draw the participants of round t and open a fresh log; round 0 is the start, with everybody."""
+        self._round = t
+        self.log = RoundLog()
+        self.participants = self.clients
+        if t > 0 and self._participation < 1:
+            n_drawn = max(1, math.floor(self._participation * len(self.clients) + 0.5))
+            generator = self._random.derive("participation", t).for_numpy()
+            drawn = generator.choice(len(self.clients), size=n_drawn, replace=False)
+            self.participants = tuple(self.clients[i] for i in sorted(drawn))
+
+    def ask(
+        self,
+        task: str,
+        clients: Iterable[ClientId],
+        *,
+        each: Mapping[ClientId, Payload] | None = None,
+        **payload: Any,
+    ) -> dict[ClientId, Reply]:
+        asked = sorted(set(clients), key=self._position.__getitem__)
+        present = [client for client in asked if not self._drops_out(client)]
+        for client in asked:
+            if client not in present:
+                self.reject(client, "dropped out")
+        common = encode(payload)
+        calls = [
+            Call(
+                client=client,
+                task=task,
+                round=self._round,
+                state=self.client_states.get(client, _EMPTY),
+                own=encode(each[client]) if each and client in each else _EMPTY,
+            )
+            for client in present
+        ]
+        answers = {}
+        for call, answer in self._engine.run(calls, common):
+            self._count(self.log.bytes_down, call.client, len(common) + (len(call.own) if each else 0))
+            self._count(self.log.seconds, call.client, answer.seconds)
+            answers[call.client] = answer
+        replies: dict[ClientId, Reply] = {}
+        for client in present:  # federation order, whatever the order of arrival
+            answer = answers[client]
+            if answer.reply is None or answer.state is None:
+                self.reject(client, answer.failure or "no answer")
+                continue
+            self._count(self.log.bytes_up, client, len(answer.reply))
+            reply, fault = self._read(answer.reply)
+            if fault:
+                self.reject(client, fault)
+                continue
+            self.client_states[client] = answer.state
+            replies[client] = reply
+        if present and not replies:
+            first = present[0]
+            raise MethodError(
+                f"Round {self._round}: all {len(present)} clients failed at {task!r}; "
+                f"client {first}: {self.log.failures[first]}."
+            )
+        return replies
+
+    def reject(self, client: ClientId, reason: str) -> None:
+        self.log.failures[client] = reason
+
+    def record(self, **values: Any) -> None:
+        self.log.values.update(values)
+
+    def _drops_out(self, client: ClientId) -> bool:
+        if self._dropout == 0:
+            return False
+        return bool(self._random.derive("dropout", self._round, client).for_numpy().random() < self._dropout)
+
+    def _read(self, data: bytes) -> tuple[Reply, str | None]:
+        """Return a reply and what is wrong with it: a client may answer rubbish without failing."""
+        try:
+            reply: Reply = decode(data)
+        except WireError as problem:
+            return {}, str(problem)
+        model = reply.get("model")
+        if model is not None and {name: tensor.shape for name, tensor in model.items()} != self._shapes:
+            return reply, "its model has other names or shapes than the one it was sent"
+        return reply, _not_finite(reply, "its answer")
+
+    @staticmethod
+    def _count(where: dict[ClientId, Any], client: ClientId, amount: float) -> None:
+        where[client] = where.get(client, 0) + amount
+
+
+def _not_finite(node: Any, where: str) -> str | None:
+    """Return the place of the first tensor with a NaN or infinite entry; plain numbers may be NaN (undefined)."""
+    if isinstance(node, Tensor):
+        is_fine = not node.is_floating_point() or bool(node.isfinite().all())
+        return None if is_fine else f"{where} is not finite"
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    faults = (_not_finite(child, f"{where}: {key}") for key, child in children)
+    return next((fault for fault in faults if fault), None)

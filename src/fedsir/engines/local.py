@@ -1,0 +1,142 @@
+"""The local engine: client work in this process, or in worker processes of one torch thread each."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from fedsir.engines.client_host import Answer, Call, ClientHost, HostSpec
+
+
+class Engine(Protocol):
+    """Runs calls somewhere; the order of the answers says nothing."""
+
+    def run(self, calls: Sequence[Call], common: bytes) -> Iterator[tuple[Call, Answer]]: ...
+
+    def close(self) -> None: ...
+
+
+class InProcessEngine:
+    """Runs one call after the other, right here."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        self._host = ClientHost(spec)
+
+    def run(self, calls: Sequence[Call], common: bytes) -> Iterator[tuple[Call, Answer]]:
+        for call in calls:
+            yield call, self._host.answer(call, common)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class WorkerEngine:
+    """Runs calls in worker processes, the largest client first, so that no worker idles at the end of a round."""
+
+    def __init__(self, spec: HostSpec, n_workers: int) -> None:
+        self._context = _start_method()
+        self._spec = spec
+        self._workers = [_Worker(self._context, spec) for _ in range(n_workers)]
+
+    def run(self, calls: Sequence[Call], common: bytes) -> Iterator[tuple[Call, Answer]]:
+        size = self._spec.store.size
+        waiting = deque(sorted(calls, key=lambda call: size(call.client), reverse=True))
+        retried: set[str] = set()
+        busy: dict[Connection, tuple[_Worker, Call]] = {}
+        idle = list(self._workers)
+        for worker in idle:
+            worker.forget_common()
+        while waiting or busy:
+            while waiting and idle:
+                worker, call = idle.pop(), waiting.popleft()
+                worker.send(call, common)
+                busy[worker.connection] = (worker, call)
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                worker, call = busy.pop(ready)
+                try:
+                    answer: Answer = ready.recv()
+                except (EOFError, OSError):
+                    worker = self._replace(worker)
+                    idle.append(worker)
+                    if call.client in retried:
+                        yield call, Answer(None, None, 0.0, failure="its worker process died twice")
+                    else:
+                        # Once may be an accident (memory ran out beside a larger neighbour): try it again.
+                        retried.add(call.client)
+                        waiting.append(call)
+                    continue
+                idle.append(worker)
+                yield call, answer
+
+    def _replace(self, dead: _Worker) -> _Worker:
+        dead.stop()
+        fresh = _Worker(self._context, self._spec)
+        self._workers[self._workers.index(dead)] = fresh
+        return fresh
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+
+
+class _Worker:
+    """One process and the pipe to it; it ends by itself when the pipe closes, however this process ends."""
+
+    def __init__(self, context: Any, spec: HostSpec) -> None:
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, spec), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._has_common = False
+
+    def forget_common(self) -> None:
+        self._has_common = False
+
+    def send(self, call: Call, common: bytes) -> None:
+        """Hand over a call; the common payload travels once per `ask` and worker."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker shows in recv
+            self.connection.send((call, None if self._has_common else common))
+            self._has_common = True
+
+    def stop(self) -> None:
+        self.connection.close()
+        self._process.terminate()
+        self._process.join(timeout=5)
+
+
+def _serve(connection: Connection, spec: HostSpec) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
+    host = ClientHost(spec)
+    common = b""
+    while True:
+        try:
+            call, new_common = connection.recv()
+            common = common if new_common is None else new_common
+            connection.send(host.answer(call, common))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _start_method() -> Any:
+    """Prefer a fork server: it loads torch once and forks clean workers from there."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["fedsir.engines.client_host"])
+        return context
+    return multiprocessing.get_context("spawn")
+
+
+@contextlib.contextmanager
+def local_engine(spec: HostSpec, n_workers: int) -> Iterator[Engine]:
+    """Open the engine for `n_workers` and close it however the block ends."""
+    engine: Engine = InProcessEngine(spec) if n_workers == 1 else WorkerEngine(spec, n_workers)
+    try:
+        yield engine
+    finally:
+        engine.close()

@@ -1,0 +1,82 @@
+"""How well noisy clients were told from clean ones (Stage I against ground truth)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedsir.evaluate.reports import Report, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+@dataclass(frozen=True)
+class IdentificationReport(Report):
+    """Identification of noisy clients; noisy is the positive class.
+
+    Attributes
+    ----------
+    accuracy : share of all clients that were put on the right side.
+    precision : share of the clients found noisy that are noisy; None if none was found.
+    recall : share of the noisy clients that were found; None if no client is noisy.
+    f1 : 2·TP / (2·TP + FP + FN); None if no client is noisy and none was found.
+    false_alarms : clean clients found noisy, in client order.
+    misses : noisy clients found clean, in client order.
+    not_assessed : clients that could not be assessed; they count as found noisy, because they are treated so.
+    n_clients : number of clients.
+    """
+
+    accuracy: float
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    false_alarms: tuple[str, ...]
+    misses: tuple[str, ...]
+    not_assessed: tuple[str, ...]
+    n_clients: int
+
+
+def score_identification(
+    clients: Sequence[str],
+    true_noisy: Collection[str],
+    found_noisy: Collection[str],
+    not_assessed: Collection[str] = (),
+) -> IdentificationReport:
+    """Return how well ``found_noisy`` matches ``true_noisy``.
+
+    Parameters
+    ----------
+    clients : names of all clients; their order is the order of the names in the report.
+    true_noisy : the clients that really are noisy.
+    found_noisy : the clients the method holds to be noisy.
+    not_assessed : clients the method could not assess (too few classes, no answer). They count as found noisy
+        whether or not ``found_noisy`` names them too.
+    """
+    if not clients:
+        raise ValueError("There are no clients to score.")
+    if len(set(clients)) != len(clients):
+        raise ValueError("clients holds a name twice; every client needs a name of its own.")
+    for what, names in (
+        ("true_noisy", true_noisy),
+        ("found_noisy", found_noisy),
+        ("not_assessed", not_assessed),
+    ):
+        unknown = sorted(set(names) - set(clients))
+        if unknown:
+            raise ValueError(f"{what} names clients that do not exist: {', '.join(map(repr, unknown))}.")
+
+    noisy, found = set(true_noisy), set(found_noisy) | set(not_assessed)
+    false_alarms = tuple(name for name in clients if name in found - noisy)
+    misses = tuple(name for name in clients if name in noisy - found)
+    n_hits, n_errors = len(noisy & found), len(false_alarms) + len(misses)
+    return IdentificationReport(
+        accuracy=1 - n_errors / len(clients),
+        precision=ratio(n_hits, len(found)),
+        recall=ratio(n_hits, len(noisy)),
+        f1=ratio(2 * n_hits, 2 * n_hits + n_errors),
+        false_alarms=false_alarms,
+        misses=misses,
+        not_assessed=tuple(name for name in clients if name in set(not_assessed)),
+        n_clients=len(clients),
+    )

@@ -1,0 +1,168 @@
+"""How well wrong labels were corrected (Stage II against ground truth)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsir.evaluate.reports import Report, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    Labels = NDArray[np.integer[Any]]  # (n,) class numbers
+
+
+@dataclass(frozen=True)
+class RelabelReport(Report):
+    """What relabeling did to the labels of one client, or of several pooled.
+
+    The fields are counts, so that reports of several clients add up; the rates follow from them. What needs
+    true labels is None when they are unknown; a rate is also None when there is nothing to divide by.
+
+    Attributes
+    ----------
+    n : number of samples.
+    n_changed : samples whose corrected label differs from the given one.
+    n_wrong_before : samples whose given label is wrong.
+    n_repaired : wrong before, right after.
+    n_harmed : right before, wrong after.
+    """
+
+    n: int
+    n_changed: int
+    n_wrong_before: int | None
+    n_repaired: int | None
+    n_harmed: int | None
+
+    @property
+    def n_wrong_after(self) -> int | None:
+        """Samples whose corrected label is wrong."""
+        if self.n_wrong_before is None or self.n_repaired is None or self.n_harmed is None:
+            return None
+        return self.n_wrong_before - self.n_repaired + self.n_harmed
+
+    @property
+    def noise_before(self) -> float | None:
+        """Share of wrong given labels."""
+        return None if self.n_wrong_before is None else ratio(self.n_wrong_before, self.n)
+
+    @property
+    def noise_after(self) -> float | None:
+        """Share of wrong corrected labels."""
+        return None if self.n_wrong_after is None else ratio(self.n_wrong_after, self.n)
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the changed labels that are now right; None if none was changed."""
+        return None if self.n_repaired is None else ratio(self.n_repaired, self.n_changed)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the labels wrong before that are now right; None if none was wrong."""
+        if self.n_repaired is None or self.n_wrong_before is None:
+            return None
+        return ratio(self.n_repaired, self.n_wrong_before)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the counts and the rates as JSON-ready values."""
+        return super().as_dict() | {
+            "n_wrong_after": self.n_wrong_after,
+            "noise_before": self.noise_before,
+            "noise_after": self.noise_after,
+            "precision": self.precision,
+            "recall": self.recall,
+        }
+
+
+def score_relabeling(true: Labels | None, given: Labels, corrected: Labels) -> RelabelReport:
+    """Return what relabeling did to one set of samples.
+
+    Parameters
+    ----------
+    true : (n,) true labels, or None if they are unknown.
+    given : (n,) given labels, before any correction.
+    corrected : (n,) corrected labels.
+    """
+    if given.size == 0:
+        raise ValueError("There are no labels to score.")
+    return _count(true, given, corrected)
+
+
+def score_relabeling_by_client(
+    true_by_client: Mapping[str, Labels] | None,
+    given_by_client: Mapping[str, Labels],
+    corrected_by_client: Mapping[str, Labels],
+) -> dict[str, RelabelReport]:
+    """Return one report per client, in the order of ``given_by_client``.
+
+    All mappings must name the same clients; ``true_by_client`` is None if true labels are unknown. A client
+    without samples gets a report with ``n = 0`` and no rates, for a partition may leave a client empty.
+    """
+    if not given_by_client:
+        raise ValueError("There are no clients to score.")
+    for what, labels_by_client in (("corrected", corrected_by_client), ("true", true_by_client)):
+        if labels_by_client is not None and (odd := set(labels_by_client) ^ set(given_by_client)):
+            names = ", ".join(map(repr, sorted(odd)))
+            raise ValueError(f"The {what} and the given labels do not name the same clients: {names}.")
+    reports = {}
+    for name, given in given_by_client.items():
+        true = None if true_by_client is None else true_by_client[name]
+        try:
+            reports[name] = _count(true, given, corrected_by_client[name])
+        except ValueError as error:
+            raise ValueError(f"Client {name!r}: {error}") from error
+    return reports
+
+
+def overall(report_by_client: Mapping[str, RelabelReport], clients: Iterable[str]) -> RelabelReport:
+    """Return one report over the samples of the chosen clients together, usually those that really are noisy.
+
+    Samples are pooled: a client counts by its size. With no client chosen the report has ``n = 0`` and no
+    rates. What needs true labels is None as soon as it is unknown for one of the chosen clients.
+    """
+    names = sorted(set(clients))
+    unknown = [name for name in names if name not in report_by_client]
+    if unknown:
+        raise ValueError(f"There is no relabeling report of these clients: {', '.join(map(repr, unknown))}.")
+    chosen = [report_by_client[name] for name in names]
+    return RelabelReport(
+        n=sum(report.n for report in chosen),
+        n_changed=sum(report.n_changed for report in chosen),
+        n_wrong_before=_sum_if_known(report.n_wrong_before for report in chosen),
+        n_repaired=_sum_if_known(report.n_repaired for report in chosen),
+        n_harmed=_sum_if_known(report.n_harmed for report in chosen),
+    )
+
+
+def _count(true: Labels | None, given: Labels, corrected: Labels) -> RelabelReport:
+    if given.ndim != 1 or corrected.shape != given.shape or (true is not None and true.shape != given.shape):
+        shapes = f"given {given.shape}, corrected {corrected.shape}" + (
+            "" if true is None else f", true {true.shape}"
+        )
+        raise ValueError(f"Labels must be one-dimensional and of one length; their shapes are {shapes}.")
+    n, n_changed = int(given.size), int(np.count_nonzero(corrected != given))
+    if true is None:
+        return RelabelReport(n, n_changed, n_wrong_before=None, n_repaired=None, n_harmed=None)
+    was_wrong, is_wrong = given != true, corrected != true
+    return RelabelReport(
+        n,
+        n_changed,
+        n_wrong_before=int(np.count_nonzero(was_wrong)),
+        # A changed label that is right now was wrong before: these are also the changed labels now right.
+        n_repaired=int(np.count_nonzero(was_wrong & ~is_wrong)),
+        n_harmed=int(np.count_nonzero(~was_wrong & is_wrong)),
+    )
+
+
+def _sum_if_known(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

@@ -1,0 +1,145 @@
+"""Bootstrap intervals of test accuracy.
+
+Every interval here is **over test images, one run; not a spread over seeds**. It says how much the accuracy
+of this one trained model would move with another test set of the same size, and nothing about another
+training run.
+
+Drawing n test images with replacement from k right and n - k wrong ones gives a number of right ones that is
+Binomial(n, k/n), by definition. The bootstrap distribution of the accuracy is thus drawn exactly with one
+binomial number per resample instead of n image indices. In the paired difference of two models each image is
+worth -1, 0 or +1, and the counts of the three outcomes in a resample are Multinomial(n, their shares).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsir.evaluate.reports import Report
+from fedsir.randomness import KeyedRandom
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# DEVIATES(authors' code): 1000 resamples there. With 1000 the half-width itself is uncertain by 3 % (one
+# standard deviation), and a fixed seed repeats the same error in every row of a table: seed 123 gives
+# 1.00 points where the limit is 0.91. A resample costs one number, so 100 times as many bring the
+# uncertainty down to 0.3 % in a few milliseconds.
+RESAMPLES = 100_000
+
+
+@dataclass(frozen=True)
+class Difference(Report):
+    """Accuracy of model a minus accuracy of model b, over test images, one run; not a spread over seeds.
+
+    Attributes
+    ----------
+    mean : the observed difference, in [-1, 1].
+    low, high : ends of its percentile bootstrap interval.
+    is_significant : whether the interval lies wholly on one side of zero.
+    """
+
+    mean: float
+    low: float
+    high: float
+    is_significant: bool
+
+
+def percentile_interval(
+    correct: NDArray[np.bool_], *, resamples: int = RESAMPLES, confidence: float = 0.95, seed: int = 123
+) -> tuple[float, float]:
+    """Return the (low, high) percentile bootstrap interval of the accuracy.
+
+    Over test images, one run; not a spread over seeds.
+
+    Parameters
+    ----------
+    correct : (n,) bool, whether the model is right on each test image.
+    resamples : number of bootstrap resamples.
+    confidence : share of resamples inside the interval, in (0, 1).
+    seed : of the resampling; it has nothing to do with the run's seed.
+
+    Notes
+    -----
+    When all images are right (or all wrong) every resample is the same and the interval has no width. That is
+    the percentile bootstrap's known weakness, not certainty.
+    """
+    _check_outcomes(correct, "correct")
+    _check_settings(resamples, confidence)
+    n = correct.size
+    rng = KeyedRandom(seed, ("bootstrap", "accuracy")).for_numpy()
+    accuracies = rng.binomial(n, np.count_nonzero(correct) / n, size=resamples) / n  # (resamples,)
+    return _interval(accuracies, confidence)
+
+
+def bootstrap_half_width(
+    correct: NDArray[np.bool_], *, resamples: int = RESAMPLES, confidence: float = 0.95, seed: int = 123
+) -> float:
+    """Return the number after ± in the paper's tables: the mean of the interval's two half-widths.
+
+    Over test images, one run; not a spread over seeds. Parameters as in `percentile_interval`.
+    """
+    low, high = percentile_interval(correct, resamples=resamples, confidence=confidence, seed=seed)
+    return (high - low) / 2  # = mean of (high - accuracy) and (accuracy - low)
+
+
+def paired_difference(
+    correct_a: NDArray[np.bool_],
+    correct_b: NDArray[np.bool_],
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+    seed: int = 123,
+) -> Difference:
+    """Return how much more accurate model a is than model b on the same test images, with an interval.
+
+    Over test images, one run of each; not a spread over seeds. Pairing matters: two models mostly fail on the
+    same images, so their difference is known better than the two separate intervals suggest.
+
+    Parameters
+    ----------
+    correct_a, correct_b : (n,) bool, whether each model is right on test image i, in the same order.
+    resamples, confidence, seed : as in `percentile_interval`.
+    """
+    _check_outcomes(correct_a, "correct_a")
+    _check_outcomes(correct_b, "correct_b")
+    _check_settings(resamples, confidence)
+    if correct_a.size != correct_b.size:
+        raise ValueError(
+            f"correct_a has {correct_a.size} test images and correct_b {correct_b.size}; "
+            "a paired difference needs the same images for both models."
+        )
+    n = correct_a.size
+    n_only_a = int(np.count_nonzero(correct_a & ~correct_b))
+    n_only_b = int(np.count_nonzero(correct_b & ~correct_a))
+    shares = np.array([n_only_a, n_only_b, n - n_only_a - n_only_b]) / n
+    rng = KeyedRandom(seed, ("bootstrap", "difference")).for_numpy()
+    counts = rng.multinomial(n, shares, size=resamples)  # (resamples, 3)
+    low, high = _interval((counts[:, 0] - counts[:, 1]) / n, confidence)
+    return Difference((n_only_a - n_only_b) / n, low, high, is_significant=low > 0 or high < 0)
+
+
+def _interval(draws: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _check_outcomes(correct: NDArray[np.bool_], name: str) -> None:
+    # Class numbers instead of right/wrong would otherwise give a plausible but meaningless interval.
+    if correct.dtype != np.bool_ or correct.ndim != 1:
+        raise ValueError(
+            f"{name} must be a one-dimensional boolean array, one entry per test image; "
+            f"it is {correct.dtype} of shape {correct.shape}."
+        )
+    if correct.size == 0:
+        raise ValueError(f"{name} is empty; a bootstrap needs at least one test image.")
+
+
+def _check_settings(resamples: int, confidence: float) -> None:
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1; it is {resamples}.")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie strictly between 0 and 1; it is {confidence}.")

@@ -1,0 +1,113 @@
+"""A run's settings: one typed place each, from a recipe, the command line, or Python. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError
+
+from fedsir.data.config import DataConfig
+from fedsir.errors import ConfigError, did_you_mean
+from fedsir.methods.base import MethodConfig, Settings
+from fedsir.methods.registry import method_class
+from fedsir.models.config import ModelConfig
+
+Tree = dict[str, Any]
+
+
+class RunConfig(Settings):
+    """Everything that decides a run's result. Where it runs (workers, device, folders) is not in here."""
+
+    seed: int = Field(0, ge=0, description="root of every random draw")
+    rounds: int = Field(20, ge=1, description="rounds of training (T)")
+    participation: float = Field(1.0, gt=0, le=1, description="share of the clients drawn for each round")
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a drawn client does not answer")
+    evaluate_every: int = Field(
+        1, ge=1, description="rounds between evaluations; the last is always evaluated"
+    )
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    method: SerializeAsAny[MethodConfig]
+
+    def tree(self) -> Tree:
+        """Return the settings as nested plain values; unset optional ones are left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_toml(self) -> str:
+        """Return the settings as a TOML file that `fedsir run` takes back."""
+        return tomli_w.dumps(self.tree())
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(json.dumps(self.tree(), sort_keys=True).encode()).hexdigest()
+
+
+def parse_config(tree: Mapping[str, Any]) -> RunConfig:
+    """Return checked settings with every schedule resolved; any fault is one line that names the key."""
+    method_tree = tree.get("method")
+    if not isinstance(method_tree, Mapping) or "name" not in method_tree:
+        raise ConfigError("method.name is missing: which method shall run? `fedsir list methods` names them.")
+    config_class = method_class(str(method_tree["name"])).Config
+    try:
+        method = config_class.model_validate(dict(method_tree))
+    except ValidationError as problem:
+        raise ConfigError(_explain(problem, config_class, "method.")) from None
+    try:
+        config = RunConfig.model_validate({**tree, "method": method})
+    except ValidationError as problem:
+        raise ConfigError(_explain(problem, RunConfig, "")) from None
+    return config.model_copy(update={"method": method.scaled_to(config.rounds)})
+
+
+def merge(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """Return `tree` with the values of `over` in their places, table by table."""
+    merged = dict(tree)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def parse_assignment(text: str) -> Tree:
+    """Return the tree of one `a.b=c`; c is read as TOML where it is TOML (numbers, true, lists), else as a string."""
+    key, equals, value_text = text.partition("=")
+    key = key.strip()
+    if not equals or not key or not all(key.split(".")):
+        raise ConfigError(f"--set {text}: give a key and a value, as in --set method.lr=0.001.")
+    try:
+        value = tomllib.loads(f"value = {value_text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = value_text.strip()
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def _explain(problem: ValidationError, model: type[BaseModel], prefix: str) -> str:
+    """Return the first fault of a validation as one line."""
+    error = problem.errors()[0]
+    key = prefix + ".".join(str(part) for part in error["loc"] if not str(part).startswith("function-"))
+    if error["type"] == "extra_forbidden":
+        known = _keys_at(model, error["loc"][:-1])
+        hint = did_you_mean(str(error["loc"][-1]), known) or f" Known: {', '.join(sorted(known))}."
+        return f"There is no setting {key!r}.{hint}"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    given = error["input"]
+    shown = "" if isinstance(given, Mapping | BaseModel) else f" (given: {given!r})"
+    must = "must be " if error["msg"].startswith("Input should be ") else ""
+    return f"{key or 'settings'}: {must}{message}{shown}"
+
+
+def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,46 @@
+"""Where a result came from: versions, machine, weights."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from fedsir import __version__
+
+RECORDED = ("torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors", "pillow")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of fedsir, Python and the libraries that can change a number."""
+    return {
+        "fedsir": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in RECORDED},
+    }
+
+
+def processor() -> str:
+    """Return the processor's name as the system gives it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - a device file, not a path of ours
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+        return names[0] if names else platform.machine()
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def provenance(*, weights: dict[str, Any], workers: int, device: str) -> dict[str, Any]:
+    """Return provenance.json."""
+    return {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "workers": workers,
+        "device": device,
+        "initial_weights": weights,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,196 @@
+"""The folder of a run: what is written where, when, and how it survives a kill at any moment.
+
+config.toml           the resolved settings; written first, never changed
+data.json             clients, sizes, who is really noisy, realised noise, hash of the data
+provenance.json       versions, machine, where the first weights came from
+metrics.jsonl         one line per round, appended before that round's checkpoint
+checkpoint-T-HASH.safetensors   server and client state after round T; HASH is of its content
+identification.json, relabelling.json, labels.npz, predictions.npz, model.safetensors, result.json   at the end
+
+Every file but metrics.jsonl appears whole or not at all (written beside, then renamed). Lines of metrics.jsonl beyond
+the checkpoint belong to a round that was cut short; they are dropped when the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+from fedsir.errors import RunFolderError
+from fedsir.experiment.config import Tree
+
+if TYPE_CHECKING:
+    from fedsir.experiment.config import RunConfig
+
+CHECKPOINT = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
+
+
+class RunFolder:
+    """A run's files. Opening a folder of another run is an error that changes nothing in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # ------------------------------------------------------------------ opening
+
+    @contextlib.contextmanager
+    def opened(self, config: RunConfig) -> Iterator[None]:
+        """Claim the folder for this run: create it, or make sure that it belongs to the same settings."""
+        self._check(config)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RunFolderError(
+                f"Cannot create {self.path}: {problem.strerror}. Choose another --out."
+            ) from None
+        lock = filelock.FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunFolderError(
+                f"{self.path} is in use by another process: wait for it, or choose another --out."
+            ) from None
+        try:
+            if not (self.path / "config.toml").exists():
+                self.write("config.toml", config.to_toml().encode())
+            yield
+        finally:
+            lock.release()
+
+    def _check(self, config: RunConfig) -> None:
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file: --out must name a folder.")
+        stored = self.path / "config.toml"
+        if not stored.exists():
+            foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            if foreign:
+                raise RunFolderError(
+                    f"{self.path} is not a run folder and not empty (it holds {foreign[0]!r}): choose another --out."
+                )
+            return
+        theirs = self.stored_config()
+        differences = list(_differences(theirs, config.tree()))
+        if differences:
+            key, old, new = differences[0]
+            more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+            raise RunFolderError(
+                f"{self.path} holds a run with other settings: {key} is {old!r} there, {new!r} now{more}. "
+                "Choose another --out, or give the same settings to go on with that run."
+            )
+
+    def stored_config(self) -> Tree:
+        """Return config.toml."""
+        try:
+            return tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+            raise RunFolderError(f"{self.path / 'config.toml'} cannot be read: {problem}.") from None
+
+    # ------------------------------------------------------------------ files
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that it is there whole or not at all, also if the disk fills up or the power fails."""
+        target = self.path / name
+        beside = target.with_name(f".{name}.part")
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+        except OSError as problem:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise RunFolderError(
+                f"Could not write {target}: {problem.strerror}. What was there before is intact; "
+                "once that is put right, the same command goes on from the last checkpoint."
+            ) from None
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(name, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def read_json(self, name: str) -> Any | None:
+        """Return a JSON file's content, None if it is not there."""
+        path = self.path / name
+        if not path.exists():
+            return None
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise RunFolderError(f"{path} is damaged: remove it and run the same command again.") from None
+
+    # ------------------------------------------------------------------ metrics
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as problem:
+            raise RunFolderError(f"Could not append to {path}: {problem.strerror}.") from None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the whole lines of metrics.jsonl; a line that was cut short is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = []
+        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):
+                lines.append(json.loads(text))
+        return lines
+
+    def drop_metrics_after(self, t: int) -> None:
+        """Forget the lines of rounds beyond the checkpoint."""
+        kept = [line for line in self.metrics() if line["round"] <= t]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+        if (self.path / "metrics.jsonl").exists():
+            self.write("metrics.jsonl", text.encode())
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def write_checkpoint(self, t: int, content: bytes) -> None:
+        """Write the checkpoint of round t, then remove the ones before it."""
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        self.write(f"checkpoint-{t:06d}-{digest}.safetensors", content)
+        for _, path in self._checkpoints()[:-1]:
+            path.unlink(missing_ok=True)
+
+    def read_checkpoint(self) -> bytes | None:
+        """Return the newest checkpoint, None if there is none; a damaged one is an error."""
+        found = self._checkpoints()
+        if not found:
+            return None
+        digest, path = found[-1]
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest()[:16] != digest:
+            raise RunFolderError(
+                f"{path} is damaged (its content does not match the hash in its name): remove the folder and "
+                "run the command again, or restore the file from a copy."
+            )
+        return content
+
+    def _checkpoints(self) -> list[tuple[str, Path]]:
+        matches = [
+            (CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")
+        ]
+        return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
+
+
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for key in [*old, *(key for key in new if key not in old)]:
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            yield f"{prefix}{key}", a, b

@@ -1,0 +1,275 @@
+"""Runs an experiment from settings to result, round by round, resuming where an earlier attempt stopped."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from fedsir.data.directory import data_directory
+from fedsir.data.federation import build_federation
+from fedsir.data.source import load_source
+from fedsir.engines.client_host import HostSpec
+from fedsir.engines.client_store import ClientStore
+from fedsir.engines.federation import EngineFederation
+from fedsir.engines.local import local_engine
+from fedsir.errors import ConfigError, RunFolderError
+from fedsir.experiment.checkpoint import Checkpoint
+from fedsir.experiment.evaluation import Evaluator, describe_data
+from fedsir.experiment.progress import Progress, Silent
+from fedsir.experiment.provenance import provenance
+from fedsir.experiment.run_folder import RunFolder
+from fedsir.methods.registry import method_class
+from fedsir.models.build import build_model
+from fedsir.models.weights import load_pretrained, weights_of, weights_sha256
+from fedsir.randomness import KeyedRandom
+
+if TYPE_CHECKING:
+    from fedsir.data.federation import FederatedData, GroundTruth
+    from fedsir.experiment.config import RunConfig
+    from fedsir.methods.base import Method, ServerState
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run takes place; nothing here changes its result."""
+
+    out: Path
+    workers: int = 1
+    device: str = "cpu"
+    data_dir: Path | None = None
+    download: bool = False
+    progress: Progress = field(default_factory=Silent)
+
+
+def default_out(config: RunConfig) -> Path:
+    """Return runs/NAME for these settings: the same settings have the same folder, so the same command resumes."""
+    data = config.data
+    source = Path(data.dataset).stem if os.sep in data.dataset else data.dataset
+    words = (source, config.method.name, f"a{data.alpha:g}", f"n{data.noise_rate:g}", f"s{config.seed}")
+    return Path("runs") / ("-".join(words) + f"-{config.sha256[:8]}")
+
+
+def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
+    """Run (or go on with, or just report) an experiment; return its result as JSON values."""
+    if where.workers < 1:
+        raise ConfigError(f"workers: must be at least 1 (given: {where.workers})")
+    if not config.data.dataset:
+        raise ConfigError("data.dataset: name a data set or a path")
+    folder = RunFolder(where.out)
+    with folder.opened(config):
+        finished = folder.read_json("result.json")
+        if finished is not None:
+            _check_model_file(folder, finished)
+            where.progress.finished(finished)
+            return dict(finished)
+        source = load_source(
+            config.data.dataset,
+            data_dir=data_directory(where.data_dir),
+            seed=config.seed,
+            download=where.download,
+        )
+        data, truth = build_federation(config.data, source, seed=config.seed)
+        return _Run(config, where, folder, data, truth).complete()
+
+
+class _Run:
+    """One run in progress."""
+
+    def __init__(
+        self, config: RunConfig, where: Where, folder: RunFolder, data: FederatedData, truth: GroundTruth
+    ) -> None:
+        self.config, self.where, self.folder, self.data = config, where, folder, data
+        torch.set_num_threads(1)  # sums must not depend on how many cores this machine has
+        self.method_class: type[Method] = method_class(config.method.name)
+        self.method = self.method_class(config.method)
+        module = build_model(
+            config.model,
+            n_classes=data.n_classes,
+            in_channels=data.channels,
+            random=KeyedRandom(config.seed, ("model",)),
+            image_size=data.image_size,
+        )
+        weights = load_pretrained(
+            module, config.model.weights, data_directory(where.data_dir), download=where.download
+        )
+        self.initial_model = weights_of(module)
+        self.evaluator = Evaluator(data, truth, module, where.device, where.workers)
+        self._write_or_check_data(describe_data(data, truth))
+        self.folder.write_json(
+            "provenance.json", provenance(weights=dict(weights), workers=where.workers, device=where.device)
+        )
+
+    def complete(self) -> dict[str, Any]:
+        """Run all rounds that are still missing, then write the result."""
+        resumed = self._resume()
+        shared = self.folder.path / ".shared" if self.where.workers > 1 else None
+        if shared is not None:
+            shared.mkdir(exist_ok=True)
+        try:
+            store = ClientStore.of(self.data, shared)
+            with local_engine(self._host_spec(store), self.where.workers) as engine:
+                self.federation = EngineFederation(
+                    engine,
+                    self.data.clients,
+                    seed=self.config.seed,
+                    participation=self.config.participation,
+                    dropout=self.config.dropout,
+                    initial_model=self.initial_model,
+                    client_states=resumed.client_states if resumed else None,
+                )
+                state, seconds = self._rounds(resumed)
+        finally:
+            if shared is not None:
+                shutil.rmtree(shared, ignore_errors=True)
+        return self._finish(state, seconds)
+
+    def _rounds(self, resumed: Checkpoint | None) -> tuple[ServerState, float]:
+        began = time.perf_counter() - (resumed.seconds if resumed else 0.0)
+        first = resumed.round + 1 if resumed else 0
+        self.where.progress.started(self.config, self.data, self.folder.metrics())
+        state = resumed.state if resumed else None
+        for t in range(first, self.config.rounds + 1):
+            self.federation.begin_round(t)
+            round_began = time.perf_counter()
+            if state is None:
+                state = self.method.start(self.federation, self.initial_model)
+            else:
+                state = self.method.round(t, state, self.federation)
+            metrics = self._measure(t, state, time.perf_counter() - round_began)
+            self.folder.append_metrics(metrics)
+            seconds = time.perf_counter() - began
+            checkpoint = Checkpoint(t, state, self.federation.client_states, seconds, self.config.sha256)
+            self.folder.write_checkpoint(t, checkpoint.to_bytes())
+            self.where.progress.round_done(metrics)
+        assert state is not None, "there is at least round 0"
+        return state, time.perf_counter() - began
+
+    def _resume(self) -> Checkpoint | None:
+        content = self.folder.read_checkpoint()
+        if content is None:
+            self.folder.drop_metrics_after(-1)
+            return None
+        checkpoint = Checkpoint.from_bytes(content, self.method_class, self.config.sha256)
+        self.folder.drop_metrics_after(checkpoint.round)
+        return checkpoint
+
+    def _measure(self, t: int, state: ServerState, seconds: float) -> dict[str, Any]:
+        """Return round t's line of metrics.jsonl."""
+        log = self.federation.log
+        line: dict[str, Any] = {"round": t}
+        is_due = t % self.config.evaluate_every == 0 or t == self.config.rounds
+        if is_due:
+            line["accuracy"] = self.evaluator.accuracy(self.evaluator.predictions(state.model)).accuracy
+        corrected = self.evaluator.corrected_labels(self.federation.client_states)
+        labels, _ = self.evaluator.relabelling(corrected)
+        return line | {
+            "noise_after": labels.noise_after,
+            **log.values,
+            "seconds": seconds,
+            "participants": list(self.federation.participants),
+            "failures": log.failures,
+            "bytes_up": sum(log.bytes_up.values()),
+            "bytes_down": sum(log.bytes_down.values()),
+            "bytes_up_by_client": log.bytes_up,
+            "bytes_down_by_client": log.bytes_down,
+            "seconds_by_client": log.seconds,
+        }
+
+    def _finish(self, state: ServerState, seconds: float) -> dict[str, Any]:
+        """Write everything that a reader of the folder wants, result.json last."""
+        lines = self.folder.metrics()
+        predicted = self.evaluator.predictions(state.model)
+        accuracy = self.evaluator.accuracy(predicted)
+        identified = self.evaluator.identification(state.split)
+        corrected = self.evaluator.corrected_labels(self.federation.client_states)
+        labels, labels_by_client = self.evaluator.relabelling(corrected)
+        accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
+        split = state.split
+        result = {
+            "method": self.config.method.name,
+            "dataset": self.data.name,
+            "seed": self.config.seed,
+            "rounds": self.config.rounds,
+            "accuracy": accuracy.accuracy,
+            "accuracy_half_width": accuracy.half_width,
+            "best_accuracy": max(accuracies),
+            "last_10_accuracy": float(np.mean(accuracies[-10:])),
+            "balanced_accuracy": accuracy.balanced_accuracy,
+            "clean_clients": None if split is None else list(split.clean),
+            "noisy_clients": None if split is None else list(split.noisy),
+            "identification_accuracy": None if identified is None else identified.accuracy,
+            "noise_before": labels.noise_before,
+            "noise_after": labels.noise_after,
+            "bytes_up": sum(line["bytes_up"] for line in lines),
+            "bytes_down": sum(line["bytes_down"] for line in lines),
+            "seconds": seconds,
+            "model_sha256": weights_sha256(state.model),
+            "run_dir": str(self.folder.path),
+        }
+        write = self.folder.write
+        if split is not None:
+            score = None if identified is None else identified.as_dict()
+            self.folder.write_json("identification.json", {"split": state.to_tree()["split"], "score": score})
+        by_client = {client: report.as_dict() for client, report in labels_by_client.items()}
+        self.folder.write_json("relabelling.json", {"overall": labels.as_dict(), "by_client": by_client})
+        arrays = {
+            "given": self.data.given_labels,
+            "corrected": corrected,
+            "client": np.repeat(np.arange(self.data.n_clients), np.diff(self.data.offsets)),
+            "source_index": self.data.source_index,
+        }
+        write("labels.npz", _npz(arrays))
+        write("predictions.npz", _npz({"predicted": predicted, "labels": self.data.test_labels}))
+        write("model.safetensors", safetensors.torch.save(state.model))
+        self.folder.write_json("result.json", result)
+        self.where.progress.finished(result)
+        return result
+
+    def _host_spec(self, store: ClientStore) -> HostSpec:
+        return HostSpec(
+            method=self.config.method.name,
+            method_config=self.config.method,
+            model=self.config.model,
+            n_classes=self.data.n_classes,
+            in_channels=self.data.channels,
+            seed=self.config.seed,
+            device=self.where.device,
+            store=store,
+        )
+
+    def _write_or_check_data(self, description: dict[str, Any]) -> None:
+        stored = self.folder.read_json("data.json")
+        if stored is not None and stored["sha256"] != description["sha256"]:
+            raise RunFolderError(
+                f"The data have changed since this run began in {self.folder.path}: choose another --out."
+            )
+        if stored is None:
+            self.folder.write_json("data.json", description)
+
+
+def _check_model_file(folder: RunFolder, result: dict[str, Any]) -> None:
+    """A finished run is only reported if its model is still the one it ended with."""
+    path = folder.path / "model.safetensors"
+    try:
+        intact = weights_sha256(safetensors.torch.load(path.read_bytes())) == result["model_sha256"]
+    except (OSError, safetensors.SafetensorError):
+        intact = False
+    if not intact:
+        raise RunFolderError(
+            f"{path} is missing or damaged: remove {folder.path} and run the command again, or restore the file."
+        )
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()

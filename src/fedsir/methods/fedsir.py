@@ -1,0 +1,402 @@
+"""FedSIR: spectral client identification and relabelling, read top to bottom as the paper's Algorithm 1.
+
+Stage I runs once in `start`; Stages II and III run in `round`. The mathematics is in `fedsir.stages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedsir import stages
+from fedsir.errors import MethodError
+from fedsir.methods.base import (
+    Client,
+    Federation,
+    Method,
+    MethodConfig,
+    Reply,
+    ServerState,
+    Settings,
+    Weights,
+    client_task,
+)
+from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from fedsir.methods.local_training import Batch
+    from fedsir.stages.relabel import References
+
+
+class Identify(Settings):
+    """Stage I."""
+
+    epochs: int = Field(
+        5, ge=0, description="local epochs before the spectra (E₁); 0 = untouched initial model"
+    )
+    lr: float = Field(5e-5, gt=0, description="Adam's learning rate")
+    weight_decay: float = Field(5e-2, ge=0, description="L2 penalty inside Adam")
+    min_class_samples: int = Field(20, ge=1, description="classes with fewer samples do not count")
+    features: Literal["augmented", "plain"] = Field("augmented", description="images behind the spectra")
+    split: Literal["always", "auto"] = Field(
+        "always", description="two groups always, or only where the evidence speaks for them"
+    )
+
+
+class Relabel(Settings):
+    """Stage II."""
+
+    enabled: bool = Field(True, description="ablation switch")
+    every: int | None = Field(None, ge=1, description="rounds between relabellings (R); 20 per 100 rounds")
+    count_from: Literal["zero", "one"] = Field(
+        "zero", description="relabel when r % R = 0 for r = 1, 2, … (zero) or when t % R = 0, t = r + 1 (one)"
+    )
+    rule: Literal["direction", "residual", "agreement"] = Field(
+        "agreement", description="which score decides"
+    )
+    residual_rank: int = Field(12, ge=1, description="vectors of a residual subspace (L)")
+    residual: Literal["after_block", "after_direction"] = Field(
+        "after_block", description="where it begins: after the dominant block, or right after the direction"
+    )
+    block_ratio: float = Field(
+        10.0, gt=0, description="dominant block: its σ sum to this many times the rest"
+    )
+    weight: Literal["count_gap_share", "count"] = Field("count_gap_share", description="reliability w_{k,c}")
+    min_samples: int = Field(100, ge=1, description="samples of a class a client needs to be averaged in")
+    min_strength: float = Field(0.03, ge=0, description="λ₁-λ₂ below which one client speaks alone")
+    spectra_from: Literal["clean_reference", "own_model"] = Field(
+        "clean_reference",
+        description="model behind clean clients' spectra: last round's clean average, or own",
+    )
+
+
+class LogitAdjustment(Settings):
+    """Stage III: logit adjustment."""
+
+    enabled: bool = Field(True, description="ablation switch")
+    strength: float = Field(1.0, gt=0, description="β in the paper")
+    prior: Literal["given", "corrected"] = Field("given", description="labels whose counts give the prior")
+
+
+class Distillation(Settings):
+    """Stage III: distillation on noisy clients."""
+
+    enabled: bool = Field(True, description="ablation switch")
+    weight: float = Field(0.2, ge=0, le=1, description="w_KD at its peak")
+    temperature: float = Field(0.8, gt=0, description="τ of the teacher")
+    ramp_begin: float | None = Field(
+        None, ge=0, description="round r where the ramp begins; 2 per 100 rounds"
+    )
+    ramp_end: float | None = Field(
+        None, ge=0, description="round r where it ends; 49 per 100; ≤ begin = no ramp"
+    )
+    on: Literal["undecided", "all"] = Field(
+        "undecided",
+        description="samples to distil once labels were corrected: where the scores disagree, or all",
+    )
+
+
+class DistanceAware(Settings):
+    """Stage III: distance-aware aggregation."""
+
+    enabled: bool = Field(True, description="ablation switch; off = weights by sample count")
+    distance: Literal["normalised", "raw"] = Field(
+        "normalised", description="Σ of per-tensor norms over its maximum, or the plain norm"
+    )
+
+
+# What the paper says where the authors' code, our default, does otherwise (docs/deviations.md).
+PAPER: dict[str, dict[str, Any]] = {
+    "identify": {"weight_decay": 2e-2, "min_class_samples": 1, "features": "plain"},
+    "relabel": {
+        "count_from": "one",
+        "residual": "after_direction",
+        "weight": "count",
+        "min_samples": 1,
+        "min_strength": 0.0,
+        "spectra_from": "own_model",
+    },
+    "la": {"prior": "corrected"},
+    "kd": {"ramp_begin": 0.0, "ramp_end": 0.0, "on": "all"},
+    "daagg": {"distance": "raw"},
+}
+
+
+class FedSIRConfig(MethodConfig):
+    preset: Literal["authors", "paper"] = Field(
+        "authors", description="sets every field where code and paper differ"
+    )
+    identify: Identify = Identify()
+    relabel: Relabel = Relabel()
+    la: LogitAdjustment = LogitAdjustment()
+    kd: Distillation = Distillation()
+    daagg: DistanceAware = DistanceAware()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("preset") != "paper":
+            return values
+        merged = {
+            group: preset | values[group]
+            for group, preset in PAPER.items()
+            if isinstance(values.get(group), dict)
+        }
+        return PAPER | values | merged
+
+    def scaled_to(self, rounds: int) -> Self:
+        every, begin, end = self.relabel.every, self.kd.ramp_begin, self.kd.ramp_end
+        relabel = self.relabel.model_copy(
+            update={"every": max(1, round(0.2 * rounds)) if every is None else every}
+        )
+        ramp = {
+            "ramp_begin": 0.02 * rounds if begin is None else begin,
+            "ramp_end": 0.49 * rounds if end is None else end,
+        }
+        return self.model_copy(update={"relabel": relabel, "kd": self.kd.model_copy(update=ramp)})
+
+
+@dataclass(frozen=True)
+class FedSIRState(ServerState):
+    clean_reference: Weights = field(default_factory=dict)  # average of the clean clients' last models
+
+
+class FedSIR(Method):
+    name = "fedsir"
+    summary = "finds noisy clients by their class spectra, repairs their labels, trains noise-aware"
+    Config = FedSIRConfig
+    State = FedSIRState
+
+    def start(self, fed: Federation, model: Weights) -> FedSIRState:
+        """Stage I: every client sends two numbers; a mixture of two Gaussians splits clean from noisy."""
+        replies = fed.ask("identify", fed.clients, model=model)
+        told = {k: OffDiagonal(**reply["statistics"]) for k, reply in replies.items()}
+        split = split_clients(told, self.config.identify.split, unheard=fed.failures)
+        if not split.clean:
+            raise MethodError(
+                f"No client could be called clean: {_reasons(split)} Give clients more samples per class, lower "
+                "method.identify.min_class_samples, or use a method that needs no clean client (fedavg)."
+            )
+        trained = {k: replies[k] for k in split.clean if "model" in replies[k]}
+        start_model = average_by_samples(trained) if trained else model
+        fed.record(loss=mean_loss(trained))
+        return FedSIRState(model=start_model, split=split, clean_reference=start_model)
+
+    def round(self, t: int, state: FedSIRState, fed: Federation) -> FedSIRState:
+        """Stages II and III: clean clients train and teach, noisy clients relabel and train, the server averages."""
+        assert state.split is not None, "Stage I sets it"
+        clean = [k for k in fed.participants if k in state.split.clean]
+        noisy = [k for k in fed.participants if k in state.split.noisy]
+        relabels_now = self.relabels_in(t)
+        reference = state.clean_reference if relabels_now else None
+        from_own = self.config.relabel.spectra_from == "own_model"
+        from_clean = fed.ask(
+            "train_clean",
+            clean,
+            model=state.model,
+            wants_spectra=relabels_now,
+            spectra_model=None if from_own else reference,
+        )
+        references = self.gather_references(from_clean, fed) if relabels_now else None
+        from_noisy = fed.ask(
+            "train_noisy",
+            noisy,
+            model=state.model,
+            kd_weight=self.kd_weight(t),
+            references=None if references is None else vars(references),
+            clean_reference=None if references is None else reference,
+        )
+        replies = {k: reply for k in fed.participants if (reply := from_clean.get(k) or from_noisy.get(k))}
+        shares = self.aggregation_shares(replies, state.split)
+        fed.record(
+            loss=mean_loss(replies),
+            loss_clean=mean_loss(from_clean),
+            loss_noisy=mean_loss(from_noisy),
+            kd_weight=self.kd_weight(t),
+            has_relabelled=references is not None,
+            relabelled=sum(reply["n_corrected"] for reply in from_noisy.values()),
+            undecided=sum(reply["n_undecided"] for reply in from_noisy.values()),
+            shares=shares,
+        )
+        models = [reply["model"] for reply in replies.values()]
+        return FedSIRState(
+            model=stages.train.average_models(models, list(shares.values())) if models else state.model,
+            split=state.split,
+            clean_reference=average_by_samples(from_clean) if from_clean else state.clean_reference,
+        )
+
+    def equivalent_epochs(self, rounds: int) -> float:
+        teacher_forward = 0.2 if self.config.kd.enabled else 0.0
+        return self.config.identify.epochs + rounds * self.config.epochs * (1 + teacher_forward)
+
+    def relabels_in(self, t: int) -> bool:
+        """Whether round t = 1, 2, … relabels."""
+        config = self.config.relabel
+        r = t - 1 if config.count_from == "zero" else t
+        return bool(config.enabled and r > 0 and r % config.every == 0)
+
+    def kd_weight(self, t: int) -> float:
+        kd = self.config.kd
+        if not kd.enabled:
+            return 0.0
+        return stages.train.kd_ramp(t - 1, peak=kd.weight, begin=kd.ramp_begin, end=kd.ramp_end)
+
+    def gather_references(self, from_clean: dict[str, Reply], fed: Federation) -> References | None:
+        """Average the clean clients' spectra, leaving out answers that are not what they claim; None without any."""
+        spectra_by_client = {}
+        for k, reply in from_clean.items():
+            spectra = stages.relabel.ClassSpectra(**reply["spectra"])
+            fault = stages.relabel.fault_of(spectra)
+            if fault:
+                fed.reject(k, f"its spectra are unusable: {fault}")
+            else:
+                spectra_by_client[k] = spectra
+        if not spectra_by_client:
+            return None
+        config = self.config.relabel
+        return stages.relabel.aggregate_references(
+            spectra_by_client,
+            weight=config.weight,
+            min_samples=config.min_samples,
+            min_strength=config.min_strength,
+        )
+
+    def aggregation_shares(self, replies: dict[str, Reply], split: ClientSplit) -> dict[str, float]:
+        n_samples = {k: reply["n_samples"] for k, reply in replies.items()}
+        if not self.config.daagg.enabled:
+            total = sum(n_samples.values())
+            return {k: n / total for k, n in n_samples.items()}
+        models = {k: reply["model"] for k, reply in replies.items()}
+        return stages.train.daagg_weights(models, n_samples, split.clean, self.config.daagg.distance)
+
+    # ------------------------------------------------------------------ on the client
+
+    @client_task
+    def identify(self, client: Client, model: Weights) -> Reply:
+        """Train a little, then tell mean and energy of the off-diagonal class similarities."""
+        from fedsir.methods.local_training import class_grams_of, cross_entropy, train_locally
+        from fedsir.models.weights import weights_of
+
+        config = self.config.identify
+        module = client.module(model)
+        reply: Reply = {"n_samples": len(client.data)}
+        if config.epochs > 0:
+            reply["loss"] = train_locally(
+                client,
+                module,
+                cross_entropy,
+                epochs=config.epochs,
+                batch_size=self.config.batch_size,
+                lr=config.lr,
+                weight_decay=config.weight_decay,
+            )
+            reply["model"] = weights_of(module)
+        grams = class_grams_of(client, module, is_augmented=config.features == "augmented")
+        directions = stages.identify.class_directions(grams, config.min_class_samples)
+        statistics = stages.identify.off_diagonal_stats(stages.identify.class_similarity(directions))
+        return reply | {"statistics": asdict(statistics)}
+
+    @client_task
+    def train_clean(
+        self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None
+    ) -> Reply:
+        """Train on the given labels with logit adjustment; on request send class spectra (Algorithm 2)."""
+        from fedsir.methods.local_training import class_grams_of, train_with
+        from fedsir.models.weights import weights_of
+
+        adjustment = self.adjustment(client)
+
+        def loss_of(module: nn.Module, batch: Batch) -> Tensor:
+            return stages.train.la_loss(module(batch.images), batch.labels, adjustment)
+
+        module = client.module(model)
+        loss = train_with(client, module, loss_of, self.config)
+        reply = {"model": weights_of(module), "n_samples": len(client.data), "loss": loss}
+        if wants_spectra:
+            config = self.config.relabel
+            grams = class_grams_of(client, module if spectra_model is None else client.module(spectra_model))
+            spectra = stages.relabel.extract_spectra(
+                grams, config.residual_rank, config.residual, config.block_ratio
+            )
+            reply["spectra"] = vars(spectra)
+        return reply
+
+    @client_task
+    def train_noisy(
+        self,
+        client: Client,
+        model: Weights,
+        kd_weight: float,
+        references: dict[str, Tensor] | None,
+        clean_reference: Weights | None,
+    ) -> Reply:
+        """Relabel when references came (Algorithm 3), then train on the corrected labels, distilling the teacher."""
+        import torch
+
+        from fedsir.methods.local_training import relabel_client, train_with
+        from fedsir.models.weights import weights_of
+
+        if references is not None and clean_reference is not None:
+            relabelling = relabel_client(
+                client,
+                client.module(clean_reference),
+                stages.relabel.References(**references),
+                self.config.relabel.rule,
+            )
+            client.state["corrected_labels"] = relabelling.labels
+            client.state["is_undecided"] = relabelling.is_undecided
+        is_distilled = client.state.get("is_undecided") if self.config.kd.on == "undecided" else None
+        adjustment = self.adjustment(client)
+        teacher = client.module(model).eval() if kd_weight > 0 else None
+
+        def loss_of(module: nn.Module, batch: Batch) -> Tensor:
+            logits = module(batch.images)
+            if teacher is None:
+                return stages.train.la_loss(logits, batch.labels, adjustment)
+            with torch.no_grad():
+                teacher_logits = teacher(batch.images)
+            return stages.train.la_kd_loss(
+                logits,
+                teacher_logits,
+                batch.labels,
+                adjustment,
+                weight=kd_weight,
+                temperature=self.config.kd.temperature,
+                is_distilled=None
+                if is_distilled is None
+                else is_distilled.to(batch.index.device)[batch.index],
+            )
+
+        module = client.module(model)
+        loss = train_with(client, module, loss_of, self.config)
+        undecided = client.state.get("is_undecided")
+        return {
+            "model": weights_of(module),
+            "n_samples": len(client.data),
+            "loss": loss,
+            "n_corrected": int((client.labels != client.data.labels).sum()),
+            "n_undecided": 0 if undecided is None else int(undecided.sum()),
+        }
+
+    def adjustment(self, client: Client) -> Tensor:
+        """Return the logit adjustment m of this client, (C,); zeros when switched off."""
+        import torch
+
+        config, n_classes = self.config.la, client.data.n_classes
+        if not config.enabled:
+            return torch.zeros(n_classes, device=client.device)
+        labels = client.labels if config.prior == "corrected" else client.data.labels
+        prior = stages.train.class_prior(labels, n_classes)
+        return stages.train.logit_adjustment(prior, config.strength).to(client.device)
+
+
+def _reasons(split: ClientSplit) -> str:
+    first = next(iter(split.not_assessed.items()), None)
+    return (
+        f"{len(split.not_assessed)} could not be assessed (client {first[0]}: {first[1]})." if first else ""
+    )

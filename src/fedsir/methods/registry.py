@@ -1,0 +1,34 @@
+"""Where methods are found by name: the built-in ones and entry points of the group `fedsir.methods`."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+
+from fedsir.errors import ConfigError, did_you_mean
+from fedsir.methods.base import Method
+
+# Name → "module:class"; a method's module is imported when it is asked for.
+BUILT_IN = {
+    "fedavg": "fedsir.methods.fedavg:FedAvg",
+    "fedsir": "fedsir.methods.fedsir:FedSIR",
+}
+
+
+def known_methods() -> dict[str, str]:
+    """Return name → "module:class" of every method that can be named, built-in ones first."""
+    return BUILT_IN | {entry.name: entry.value for entry in entry_points(group="fedsir.methods")}
+
+
+def method_class(name: str) -> type[Method]:
+    """Return the class of a method by name; an unknown name is an error with a suggestion."""
+    known = known_methods()
+    if name not in known:
+        raise ConfigError(
+            f"There is no method {name!r}.{did_you_mean(name, known)} Known methods: {', '.join(known)}."
+        )
+    module_name, _, class_name = known[name].partition(":")
+    found = getattr(importlib.import_module(module_name), class_name)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigError(f"Method {name!r}: {known[name]} is not a subclass of fedsir.methods.base.Method.")
+    return found

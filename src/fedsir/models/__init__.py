@@ -1,0 +1,1 @@
+"""Models: what they are called, how they are built, and their weights."""

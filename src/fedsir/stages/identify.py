@@ -1,0 +1,44 @@
+"""Stage I, identify, the client's half: two numbers that tell how much a client's classes overlap.
+
+Wrong labels mix classes, so a noisy client's class directions point more alike than a clean client's.
+The server's half, which splits the clients by these numbers, is in `fedsir.stages.split`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedsir.stages.spectrum import ClassGrams, class_spectrum
+from fedsir.stages.split import OffDiagonal
+
+
+def class_directions(grams: ClassGrams, min_samples: int = 1) -> Tensor:
+    """Return the leading right singular vector of each class, (C, d); rows of NaN where a class is not usable.
+
+    A class is usable with at least `min_samples` samples. Where fewer than two classes are, all present ones count.
+    """
+    usable = grams.counts >= max(min_samples, 1)
+    if int(usable.sum()) < 2:
+        usable = grams.counts > 0
+    directions = torch.full(grams.grams.shape[:2], torch.nan, dtype=torch.float64)
+    for label in usable.nonzero().flatten().tolist():
+        directions[label] = class_spectrum(grams, label).right_vectors[0].cpu()
+    return directions
+
+
+def class_similarity(directions: Tensor) -> Tensor:
+    """Return |v_c · v_c'|, Eq. (2), (C, C); NaN wherever one of the two classes is undefined."""
+    return (directions @ directions.T).abs()
+
+
+def off_diagonal_stats(similarity: Tensor) -> OffDiagonal:
+    """Return mean, Eq. (3), and energy, Eq. (4), over the pairs of observed classes; NaN with fewer than two."""
+    observed = similarity.diagonal().isfinite()
+    n_usable = int(observed.sum())
+    if n_usable < 2:
+        return OffDiagonal(math.nan, math.nan, n_usable)
+    off_diagonal = similarity[observed][:, observed][~torch.eye(n_usable, dtype=torch.bool)]
+    return OffDiagonal(float(off_diagonal.mean()), float(off_diagonal.square().mean()), n_usable)

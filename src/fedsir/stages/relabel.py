@@ -1,0 +1,235 @@
+"""Stage II, relabel: clean clients' class directions and residual subspaces repair a noisy client's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedsir.stages.spectrum import ClassGrams, Spectrum, class_spectrum, with_fixed_sign
+
+ResidualVariant = Literal["after_block", "after_direction"]
+WeightVariant = Literal["count_gap_share", "count"]
+
+
+@dataclass(frozen=True)
+class ClassSpectra:
+    """What a clean client sends: for each of C classes its direction, residual subspace and reliability.
+
+    directions : (C, d), zero rows for absent classes
+    residuals : (C, L, d), orthonormal rows, zero rows past `residual_ranks`
+    residual_ranks : (C,) int64
+    counts : (C,) int64, samples behind each class
+    gaps : (C,), (σ₁ - σ₂) / σ₁
+    leading_shares : (C,), σ₁ / Σσ
+    """
+
+    directions: Tensor
+    residuals: Tensor
+    residual_ranks: Tensor
+    counts: Tensor
+    gaps: Tensor
+    leading_shares: Tensor
+
+
+@dataclass(frozen=True)
+class References:
+    """What clean clients teach noisy ones.
+
+    directions : (C, d), v̄ of each class
+    residuals : (C, L, d), rows of V̄, zero rows past `residual_ranks`
+    residual_ranks : (C,) int64
+    is_owned : (C,) bool, False for a class that no clean client owns
+    """
+
+    directions: Tensor
+    residuals: Tensor
+    residual_ranks: Tensor
+    is_owned: Tensor
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """labels : (n,) corrected labels; is_undecided : (n,) bool, where the two scores name different classes."""
+
+    labels: Tensor
+    is_undecided: Tensor
+
+
+def residual_subspace(
+    spectrum: Spectrum, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
+) -> Tensor:
+    """Return up to `rank` residual right singular vectors, (≤ rank, d).
+
+    after_direction : those that follow the leading one (the paper)
+    after_block : those that follow the dominant block, the first k* vectors whose singular values sum to at least
+        `block_ratio` times the rest (the authors' code); empty when the block takes everything
+    """
+    start = 1 if variant == "after_direction" else dominant_block(spectrum.singular_values, block_ratio)
+    return spectrum.right_vectors[start : start + rank]
+
+
+def dominant_block(singular_values: Tensor, ratio: float) -> int:
+    """Return k*, the smallest k with Σ_{i≤k} σ_i ≥ ratio · Σ_{i>k} σ_i."""
+    total = singular_values.sum()
+    head = singular_values.cumsum(0)
+    # A relative 1e-12 forgives the rounding of cumsum, so that (10, 1) has k* = 1.
+    reached = head * (1 + 1e-12) >= ratio * (total - head)
+    return int(reached.to(torch.int8).argmax()) + 1
+
+
+def extract_spectra(
+    grams: ClassGrams, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
+) -> ClassSpectra:
+    """Return what a clean client sends, from its class Gram matrices (Algorithm 2)."""
+    n_classes, d = grams.grams.shape[:2]
+    directions = torch.zeros(n_classes, d)
+    residuals = torch.zeros(n_classes, rank, d)
+    residual_ranks = torch.zeros(n_classes, dtype=torch.int64)
+    gaps, leading_shares = torch.zeros(n_classes), torch.zeros(n_classes)
+    for label in grams.counts.nonzero().flatten().tolist():
+        spectrum = class_spectrum(grams, label)
+        sigma = spectrum.singular_values
+        if not sigma[0] > 0:
+            continue  # all features are zero: no direction to speak of
+        residual = residual_subspace(spectrum, rank, variant, block_ratio)
+        directions[label] = spectrum.right_vectors[0]
+        residuals[label, : len(residual)] = residual
+        residual_ranks[label] = len(residual)
+        gaps[label] = (sigma[0] - (sigma[1] if len(sigma) > 1 else 0.0)) / sigma[0]
+        leading_shares[label] = sigma[0] / sigma.sum()
+    counts = torch.where(directions.any(dim=1), grams.counts.cpu(), 0)
+    return ClassSpectra(directions, residuals, residual_ranks, counts, gaps, leading_shares)
+
+
+def fault_of(spectra: ClassSpectra) -> str | None:
+    """Return what is wrong with received spectra (not finite, directions not of unit length), or None."""
+    if not all(bool(tensor.isfinite().all()) for tensor in vars(spectra).values()):
+        return "not finite"
+    lengths = spectra.directions.norm(dim=1)[spectra.counts > 0]
+    if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
+        return "a direction is not of unit length"
+    return None
+
+
+def reliability(spectra: ClassSpectra, variant: WeightVariant) -> Tensor:
+    """Return w_{k,c}, (C,): the sample count (the paper), or count · gap · leading share (the authors)."""
+    counts = spectra.counts.to(torch.float64)
+    return counts if variant == "count" else counts * spectra.gaps * spectra.leading_shares
+
+
+def aggregate_references(
+    spectra_by_client: Mapping[str, ClassSpectra],
+    *,
+    weight: WeightVariant,
+    min_samples: int,
+    min_strength: float,
+) -> References:
+    """Average clean clients' projectors class by class, Eq. (5) and (6), and keep their leading eigenvectors.
+
+    Only clients with at least `min_samples` samples of a class take part. Where nobody has that many, or where the
+    averaged direction is weak (λ₁ - λ₂ < `min_strength`), the client with most samples of the class speaks alone.
+    """
+    everyone = list(spectra_by_client.values())
+    n_classes, rank, d = everyone[0].residuals.shape
+    directions = torch.zeros(n_classes, d)
+    residuals = torch.zeros(n_classes, rank, d)
+    residual_ranks = torch.zeros(n_classes, dtype=torch.int64)
+    counts = torch.stack([spectra.counts for spectra in everyone])  # (K, C)
+    weights = torch.stack([reliability(spectra, weight) for spectra in everyone])
+    for label in range(n_classes):
+        if not counts[:, label].any():
+            continue
+        spokesman = everyone[int(counts[:, label].argmax())]
+        direction, residual = _of_client(spokesman, label)
+        takes_part = (counts[:, label] >= max(min_samples, 1)) & (weights[:, label] > 0)
+        if takes_part.any():
+            chosen = [
+                (everyone[k], float(weights[k, label])) for k in takes_part.nonzero().flatten().tolist()
+            ]
+            mean_direction, mean_residual, strength = _mean_subspaces(chosen, label, rank)
+            if strength >= min_strength:
+                direction, residual = mean_direction, mean_residual
+        directions[label] = direction
+        residuals[label, : len(residual)] = residual
+        residual_ranks[label] = len(residual)
+    return References(directions, residuals, residual_ranks, counts.any(dim=0))
+
+
+def _of_client(spectra: ClassSpectra, label: int) -> tuple[Tensor, Tensor]:
+    return spectra.directions[label], spectra.residuals[label, : int(spectra.residual_ranks[label])]
+
+
+def _mean_subspaces(
+    chosen: list[tuple[ClassSpectra, float]], label: int, rank: int
+) -> tuple[Tensor, Tensor, float]:
+    """Return (v̄, V̄, λ₁ - λ₂ of the mean projector) for one class."""
+    total = sum(weight for _, weight in chosen)
+    directions, residuals = zip(*(_of_client(spectra, label) for spectra, _ in chosen), strict=True)
+    shares = [weight / total for _, weight in chosen]
+    values, vectors = _leading([v[None] for v in directions], shares, 2)
+    strength = float(values[0] - (values[1] if len(values) > 1 else 0.0))
+    return vectors[0], _leading(list(residuals), shares, rank)[1], strength
+
+
+def _leading(bases: list[Tensor], shares: list[float], rank: int) -> tuple[Tensor, Tensor]:
+    """Return the leading eigenvalues and eigenvectors (rows) of Σ share · BᵀB for orthonormal bases B.
+
+    The stacked rows √share · B have that sum as their Gram matrix, so a thin SVD of the stack, (Σ rank, d),
+    replaces an eigendecomposition of size d.
+    """
+    stack = torch.cat(
+        [basis.to(torch.float64) * share**0.5 for basis, share in zip(bases, shares, strict=True)]
+    )
+    if len(stack) == 0:
+        return stack.new_zeros(0), stack
+    _, sigma, rows = torch.linalg.svd(stack, full_matrices=False)
+    kept = min(rank, int((sigma > 1e-9 * sigma[0]).sum())) if sigma[0] > 0 else 0
+    return sigma[:kept].square(), with_fixed_sign(rows[:kept])
+
+
+def direction_scores(features: Tensor, references: References) -> Tensor:
+    """Return S⁽ʳ⁾, Eq. (7): |ẑ · v̄_c| with unit ẑ, (n, C); -inf for classes that no clean client owns."""
+    unit = torch.nn.functional.normalize(features.to(torch.float32), dim=1)
+    scores = (unit @ references.directions.to(unit.device).T).abs()
+    return scores.masked_fill(~references.is_owned.to(unit.device), -torch.inf)
+
+
+def residual_scores(features: Tensor, references: References) -> Tensor:
+    """Return S⁽ⁿ⁾, Eq. (8): ‖V̄_c z‖ / √(rows of V̄_c), (n, C).
+
+    A class that no clean client owns, or whose residual subspace is empty, scores +inf: without vectors the norm
+    would be 0 and the class would win every argmin.
+    """
+    features = features.to(torch.float32)
+    n_classes, rank, d = references.residuals.shape
+    projected = features @ references.residuals.to(features.device).reshape(n_classes * rank, d).T
+    norms = projected.reshape(len(features), n_classes, rank).norm(dim=2)
+    ranks = references.residual_ranks.to(features.device)
+    scores = norms / ranks.clamp_min(1).sqrt()
+    return scores.masked_fill((ranks == 0) | ~references.is_owned.to(features.device), torch.inf)
+
+
+Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+# A rule turns (class by direction, class by residual, given labels), each (n,), into corrected labels (n,).
+RULES: dict[str, Rule] = {
+    "direction": lambda by_direction, _by_residual, _given: by_direction,
+    "residual": lambda _by_direction, by_residual, _given: by_residual,
+    "agreement": lambda by_direction, by_residual, given: torch.where(
+        by_direction == by_residual, by_direction, given
+    ),
+}
+
+
+def relabel(features: Tensor, given: Tensor, references: References, rule: str = "agreement") -> Relabelling:
+    """Correct given labels (n,) from features (n, d), Algorithm 3. Where no class can be assigned, `given` stays."""
+    by_direction = direction_scores(features, references)
+    by_residual = residual_scores(features, references)
+    has_class = by_direction.max(dim=1).values.isfinite() & by_residual.min(dim=1).values.isfinite()
+    first, second = by_direction.argmax(dim=1), by_residual.argmin(dim=1)
+    labels = torch.where(has_class, RULES[rule](first, second, given), given)
+    return Relabelling(labels, (first != second) | ~has_class)

@@ -1,0 +1,179 @@
+"""Stage I, identify, the server's half: split clients into clean and noisy by the two numbers each one sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OffDiagonal:
+    """What a client tells the server in Stage I: Eq. (3), Eq. (4), and how many classes were usable."""
+
+    mean: float
+    energy: float
+    n_usable_classes: int
+
+    @property
+    def is_defined(self) -> bool:
+        return self.n_usable_classes >= 2 and math.isfinite(self.mean) and math.isfinite(self.energy)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for two groups of clients rather than one; see `two_group_evidence`.
+
+    bic_gain : BIC of one Gaussian minus BIC of two with a common variance; above 0 favours two
+    separation : distance of the two group means in units of the spread within the groups
+    p_value : how often clients of ONE Gaussian group would look at least as split as these
+    """
+
+    bic_gain: float
+    separation: float
+    p_value: float
+
+    @property
+    def is_convincing(self) -> bool:
+        """Whether to believe in two groups: unlikely by chance, and far apart.
+
+        The limits were chosen on simulated clients: of ten from one group, Gaussian, uniform, skewed or
+        heavy-tailed, 1 to 5 % of federations are wrongly called two groups.
+        """
+        return self.p_value < 0.02 and self.separation > 4.0
+
+
+@dataclass(frozen=True)
+class ClientSplit:
+    """The server's verdict.
+
+    clean, noisy : client ids in the given order; clients that could not be assessed are among the noisy
+    statistics : client id → (mean, energy) as told
+    posterior_noisy : client id → probability of the noisy component, for the assessed clients
+    not_assessed : client id → reason
+    evidence : None when fewer than two distinct clients could be compared
+    has_two_groups : False when everybody assessed was declared clean for want of evidence
+    """
+
+    clean: tuple[str, ...]
+    noisy: tuple[str, ...]
+    statistics: dict[str, tuple[float, float]]
+    posterior_noisy: dict[str, float]
+    not_assessed: dict[str, str]
+    evidence: Evidence | None
+    has_two_groups: bool
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> ClientSplit:
+        """Rebuild a split from its JSON form (`dataclasses.asdict`)."""
+        return cls(
+            clean=tuple(tree["clean"]),
+            noisy=tuple(tree["noisy"]),
+            statistics={client: (pair[0], pair[1]) for client, pair in tree["statistics"].items()},
+            posterior_noisy=dict(tree["posterior_noisy"]),
+            not_assessed=dict(tree["not_assessed"]),
+            evidence=None if tree["evidence"] is None else Evidence(**tree["evidence"]),
+            has_two_groups=tree["has_two_groups"],
+        )
+
+
+def split_clients(
+    told: Mapping[str, OffDiagonal],
+    how: Literal["always", "auto"] = "always",
+    unheard: Mapping[str, str] | None = None,
+) -> ClientSplit:
+    """Split clients into clean and noisy by a two-component Gaussian mixture over (mean, energy).
+
+    The clean component is the one of lower mean similarity. Neither the order of the clients nor the scale of the
+    two statistics matters. A mixture of two always finds two groups: with `how="auto"` they count only when the
+    evidence is convincing, otherwise every assessed client is clean.
+
+    Parameters
+    ----------
+    told : client id → its statistics
+    unheard : client id → reason, for clients that never answered; they join the not assessed
+    """
+    not_assessed = dict(unheard or {})
+    for client, stats in told.items():
+        if not stats.is_defined:
+            not_assessed[client] = f"only {stats.n_usable_classes} usable class(es); two are needed"
+    assessed = [client for client in told if client not in not_assessed]
+    points = np.array([[told[c].mean, told[c].energy] for c in assessed], dtype=np.float64).reshape(-1, 2)
+    posterior, evidence, has_two_groups = np.zeros(len(assessed)), None, False
+    if len(assessed) >= 2 and np.ptp(points, axis=0).any():
+        # Otherwise nothing tells anybody apart, so nobody is accused.
+        posterior, evidence = noisy_posterior(points), two_group_evidence(points[:, 0])
+        has_two_groups = how == "always" or evidence.is_convincing
+    accused = set(not_assessed)
+    if has_two_groups:
+        accused |= {client for client, p in zip(assessed, posterior, strict=True) if p > 0.5}
+    everyone = [*told, *(client for client in not_assessed if client not in told)]
+    return ClientSplit(
+        clean=tuple(client for client in everyone if client not in accused),
+        noisy=tuple(client for client in everyone if client in accused),
+        statistics={client: (stats.mean, stats.energy) for client, stats in told.items()},
+        posterior_noisy={client: float(p) for client, p in zip(assessed, posterior, strict=True)},
+        not_assessed=not_assessed,
+        evidence=evidence,
+        has_two_groups=has_two_groups,
+    )
+
+
+def noisy_posterior(points: Array) -> Array:
+    """Return the posterior of the mixture component with the higher mean similarity, (K,), for points (K, 2)."""
+    from sklearn.mixture import GaussianMixture  # a second to load
+
+    standard = (points - points.mean(axis=0)) / (points.std(axis=0) + 1e-12)
+    # The mixture's start depends on row order: fit sorted rows, so that the clients' order cannot matter.
+    order = np.lexsort((standard[:, 1], standard[:, 0]))
+    mixture = GaussianMixture(
+        2, covariance_type="full", reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42
+    ).fit(standard[order])
+    posterior: Array = mixture.predict_proba(standard)[:, int(np.argmax(mixture.means_[:, 0]))]
+    return posterior
+
+
+def two_group_evidence(means: Array, simulations: int = 2000) -> Evidence:
+    """Weigh two groups against one for the clients' mean similarities (K,).
+
+    The best cut of the sorted values into two groups leaves the least scatter within them; the share of the scatter
+    that is left is compared with that of simulated clients drawn from one Gaussian (fixed stream, so the answer is
+    a function of the data alone). Scale and order of the clients do not matter.
+    """
+    ordered = np.sort(np.asarray(means, dtype=np.float64))
+    n_clients = len(ordered)
+    share, cut = _scatter_left(ordered[None])
+    null = np.sort(np.random.default_rng(20260101).standard_normal((simulations, n_clients)), axis=1)
+    p_value = (1 + int((_scatter_left(null)[0] <= share[0]).sum())) / (1 + simulations)
+    low, high = ordered[: cut[0]], ordered[cut[0] :]
+    within = math.sqrt(max(float(share[0]), 1e-12) * ordered.var())
+    separation = float(high.mean() - low.mean()) / within
+    return Evidence(_bic_gain(ordered), separation, p_value)
+
+
+def _bic_gain(ordered: Array) -> float:
+    from sklearn.mixture import GaussianMixture
+
+    standard = ((ordered - ordered.mean()) / ordered.std())[:, None]
+    one = GaussianMixture(1, random_state=42).fit(standard).bic(standard)
+    two = GaussianMixture(2, covariance_type="tied", n_init=5, random_state=42).fit(standard).bic(standard)
+    return float(one - two)
+
+
+def _scatter_left(ordered: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return, per row of sorted values (m, K), within-group scatter / total scatter at the best cut, and the cut."""
+    n = ordered.shape[1]
+    centred = ordered - ordered.mean(axis=1, keepdims=True)
+    sizes = np.arange(1, n)
+    left = np.cumsum(centred, axis=1)[:, :-1]  # sum of the `sizes` smallest; the others sum to its negative
+    between = left**2 * (1 / sizes + 1 / (n - sizes))
+    best = between.argmax(axis=1)
+    total = (centred**2).sum(axis=1)
+    left_over = 1 - between[np.arange(len(ordered)), best] / np.where(total > 0, total, 1)
+    return left_over, best + 1

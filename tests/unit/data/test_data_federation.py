@@ -1,0 +1,221 @@
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsir.data.client import ClientData, client_data
+from fedsir.data.config import DataConfig
+from fedsir.data.federation import build_federation, noise_by_client
+from fedsir.data.source import Source, make_source
+from fedsir.errors import ConfigError, DataError
+
+N, C = 300, 3
+
+
+def source(*, clients: bool = False, is_benchmark: bool = True) -> Source:
+    """Return images whose first two pixels hold the sample's number, so that none can be mixed up."""
+    labels = np.arange(N) % C
+    images = np.zeros((N, 1, 8, 8), np.uint8)
+    images[:, 0, 0, 0], images[:, 0, 0, 1] = np.arange(N) // 256, np.arange(N) % 256
+    names = np.array([f"site-{i % 4}" for i in range(N)]) if clients else None
+    return make_source(
+        "small",
+        (images, labels),
+        (images[:60], labels[:60]),
+        ("a", "b", "c"),
+        flip=False,
+        crop_padding=1,
+        clients=names,
+        is_benchmark=is_benchmark,
+    )
+
+
+def test_samples_keep_their_images_labels_and_owners() -> None:
+    data, truth = build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients=2), source(), seed=1)
+    numbers = data.images[:, 0, 0, 0].astype(int) * 256 + data.images[:, 0, 0, 1]
+    assert (numbers == data.source_index).all()
+    assert sorted(data.source_index.tolist()) == list(range(N))
+    assert (truth.true_labels == data.source_index % C).all()
+    assert data.clients == ("0", "1", "2", "3")
+    assert data.offsets[0] == 0
+    assert data.offsets[-1] == N
+    assert sum(data.size_by_client.values()) == N
+    assert data.counts().sum(axis=1).tolist() == list(data.size_by_client.values())
+    assert (data.n_classes, data.channels, data.image_size) == (3, 1, (8, 8))
+    rates = noise_by_client(data, truth)
+    assert rates is not None
+    assert all(0.4 < rates[k] < 0.6 for k in truth.noisy_clients)
+
+
+def test_the_same_seed_gives_the_same_federation() -> None:
+    config = DataConfig(n_clients=4, noise_rate=0.5, noisy_clients=2)
+    hashes = [build_federation(config, source(), seed=seed)[0].sha256 for seed in (1, 1, 2)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_own_clients_are_used_unless_another_partition_is_named() -> None:
+    data, _ = build_federation(DataConfig(), source(clients=True), seed=0)
+    assert data.clients == ("site-0", "site-1", "site-2", "site-3")
+    assert (data.source_index[data.rows("site-2")] % 4 == 2).all()
+    dealt, _ = build_federation(DataConfig(partition="iid", n_clients=5), source(clients=True), seed=0)
+    assert dealt.clients == ("0", "1", "2", "3", "4")
+    with pytest.raises(ConfigError, match="by_column"):
+        build_federation(DataConfig(partition="by_column"), source(), seed=0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise": "none"}, {"noise_rate": 0.5, "noisy_clients": "none"}])
+def test_without_added_noise_a_benchmark_is_known_to_be_clean(settings: dict[str, object]) -> None:
+    data, truth = build_federation(DataConfig(**settings), source(), seed=0)
+    assert truth.is_known
+    assert truth.clean_clients == data.clients
+    assert truth.noisy_clients == ()
+    assert (truth.true_labels == data.given_labels).all()
+    assert truth.transition.sum() == 0
+
+
+def test_without_added_noise_nobody_knows_about_own_data() -> None:
+    data, truth = build_federation(DataConfig(), source(clients=True, is_benchmark=False), seed=0)
+    assert (truth.is_known, truth.true_labels, truth.clean_clients, truth.noisy_clients) == (
+        False,
+        None,
+        (),
+        (),
+    )
+    assert noise_by_client(data, truth) is None
+
+
+def test_noise_added_to_own_data_is_known() -> None:
+    config = DataConfig(noise_rate=0.4, noisy_clients="site-1,site-3")
+    data, truth = build_federation(config, source(clients=True, is_benchmark=False), seed=0)
+    assert truth.is_known
+    assert truth.noisy_clients == ("site-1", "site-3")
+    # 75 samples a client, 25 of each class: 10 of each are flipped.
+    assert noise_by_client(data, truth) == {"site-0": 0, "site-1": 0.4, "site-2": 0, "site-3": 0.4}
+    assert truth.transition.sum(axis=1).tolist() == [50, 50, 50]
+    assert truth.transition.diagonal().tolist() == [30, 30, 30]
+
+
+def test_a_chosen_client_without_a_wrong_label_is_clean_and_noted() -> None:
+    config = DataConfig(noise_rate=0.001, noisy_clients="site-1,")
+    data, truth = build_federation(config, source(clients=True), seed=0)
+    assert truth.noisy_clients == ()
+    assert truth.clean_clients == data.clients
+    assert data.notes == ("client 'site-1' was chosen to be noisy, but none of its labels turned out wrong",)
+
+
+def test_a_subset_keeps_the_shares_of_classes_and_clients() -> None:
+    config = DataConfig(n_train=60, n_test=7)
+    data, _ = build_federation(config, source(clients=True), seed=0)
+    assert np.bincount(data.given_labels).tolist() == [20, 20, 20]
+    assert list(data.size_by_client.values()) == [15, 15, 15, 15]
+    assert sorted(np.bincount(data.test_labels).tolist()) == [2, 2, 3]
+    for settings, says in [
+        ({"n_train": 301}, "n_train = 301"),
+        ({"n_train": 2}, r"from 3 \(one per class\)"),
+        ({"n_test": 61}, "n_test = 61"),
+        ({"n_train": 3}, "no sample: raise it"),
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            build_federation(DataConfig(**settings), source(clients=True), seed=0)
+
+
+def test_noise_by_matrix() -> None:
+    matrix = [[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.2, 0.0, 0.8]]
+    config = DataConfig(noise="matrix", transition=matrix, noisy_clients=("site-0",))
+    _, truth = build_federation(config, source(clients=True), seed=0)
+    assert truth.transition.tolist() == [[20, 5, 0], [0, 25, 0], [5, 0, 20]]
+    with pytest.raises(ConfigError, match="2 rows, but small has 3 classes"):
+        build_federation(DataConfig(noise="matrix", transition=[[1, 0], [0, 1]]), source(), seed=0)
+
+
+def test_asymmetric_noise_needs_a_map() -> None:
+    config = DataConfig(noise="asymmetric", noise_rate=1.0, noisy_clients="all", n_clients=3)
+    with pytest.raises(ConfigError, match="use pair, or matrix"):
+        build_federation(config, source(), seed=0)
+    _, truth = build_federation(config, replace(source(), confused_with=(0, 2, 1)), seed=0)
+    assert truth.transition.tolist() == [[100, 0, 0], [0, 0, 100], [0, 100, 0]]
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv", "header.csv", "names.csv"])
+def test_noise_from_a_file(tmp_path: Path, kind: str) -> None:
+    labels, path = (np.arange(N) + 1) % C, tmp_path / f"labels.{kind}"
+    if kind == "npy":
+        np.save(path, labels)
+    elif kind == "npz":
+        np.savez(path, labels=labels, other=labels)
+    elif kind == "csv":
+        path.write_text("\n".join(map(str, labels)))
+    elif kind == "header.csv":
+        path.write_text("name,Label\n" + "\n".join(f"x,{label}" for label in labels))
+    else:
+        path.write_text("\n".join("abc"[label] for label in labels))
+    config = DataConfig(noise="file", labels_file=str(path), noisy_clients=("site-2",), n_train=150)
+    data, truth = build_federation(config, source(clients=True), seed=0)
+    rows = data.rows("site-2")
+    assert (data.given_labels[rows] == (data.source_index[rows] + 1) % C).all()
+    assert truth.noisy_clients == ("site-2",)
+    assert noise_by_client(data, truth) == {"site-0": 0, "site-1": 0, "site-2": 1, "site-3": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.txt", b"", "must be an npz, npy or csv"),
+        ("x.npy", None, "cannot be read"),
+        ("x.npy", b"junk", "cannot be read"),
+        ("x.npz", b"junk", "cannot be read"),
+        ("x.csv", b"0\n1\n", r"shape \(2,\), but there are 300"),
+        ("x.csv", b"\xff\xfe", "cannot be read"),
+        ("x.csv", b"", "shape"),
+        ("x.csv", b"a,b\n", "none is headed 'label'"),
+        ("x.csv", b"0\n" * 299 + b"3\n", "from 0 to 3, but classes go from 0 to 2"),
+        ("x.csv", b"a\n" * 299 + b"d\n", "'d', which is no class"),
+    ],
+)
+def test_bad_label_files_are_refused(tmp_path: Path, name: str, content: bytes | None, says: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    config = DataConfig(noise="file", labels_file=str(tmp_path / name), noisy_clients="all")
+    with pytest.raises(DataError, match=says):
+        build_federation(config, source(), seed=0)
+
+
+def test_pickled_label_files_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([None] * N))
+    config = DataConfig(noise="file", labels_file=str(tmp_path / "x.npy"), noisy_clients="all")
+    with pytest.raises(DataError, match="never unpickled"):
+        build_federation(config, source(), seed=0)
+
+
+def test_an_empty_client_is_said() -> None:
+    with pytest.raises(DataError, match=r"got no sample.*raise data.alpha"):
+        build_federation(DataConfig(partition="authors", alpha=0.01, n_clients=50), source(), seed=0)
+
+
+def test_a_client_is_handed_given_labels_only() -> None:
+    data, truth = build_federation(
+        DataConfig(n_clients=3, noise_rate=1.0, noisy_clients="all"), source(), seed=0
+    )
+    held = client_data(data, "1")
+    assert len(held) == data.size_by_client["1"]
+    assert held.labels.tolist() == data.given_labels[data.rows("1")].tolist()
+    assert held.labels.tolist() != truth.true_labels[data.rows("1")].tolist()
+    assert held.images.shape == (len(held), 1, 8, 8)
+    assert not any("true" in field.name for field in fields(ClientData))
+
+
+def test_everything_but_the_client_type_works_without_torch() -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from fedsir.data.config import DataConfig\n"
+        "from fedsir.data.source import load_source\n"
+        "from fedsir.data.federation import build_federation\n"
+        "import fedsir.data.cifar, fedsir.data.own_folder, fedsir.data.own_npz, fedsir.data.directory\n"
+        "source = load_source('digits', data_dir=Path('x'), seed=0)\n"
+        "build_federation(DataConfig(noise_rate=0.5), source, seed=0)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

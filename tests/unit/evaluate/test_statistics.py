@@ -1,0 +1,147 @@
+"""Bootstrap intervals over test images."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedsir.evaluate.statistics import bootstrap_half_width, paired_difference, percentile_interval
+
+
+def outcomes(n_right: int, n: int) -> np.ndarray:
+    return np.arange(n) < n_right
+
+
+@pytest.mark.parametrize(("accuracy", "points"), [(0.8521, 0.70), (0.689, 0.91), (0.4024, 0.96)])
+def test_half_width_is_that_of_the_published_tables(accuracy, points):
+    correct = outcomes(round(accuracy * 10_000), 10_000)
+    half_width = 100 * bootstrap_half_width(correct)
+    assert half_width == pytest.approx(points, abs=0.02)
+    assert half_width == pytest.approx(196 * math.sqrt(accuracy * (1 - accuracy) / 10_000), abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_half_width_hardly_depends_on_the_resampling_seed(seed):
+    assert 100 * bootstrap_half_width(outcomes(6890, 10_000), seed=seed) == pytest.approx(0.91, abs=0.02)
+
+
+def test_three_images_by_hand():
+    # Two of three right: the number right in a resample is Binomial(3, 2/3), that is 0, 1, 2, 3 with
+    # probability 1/27, 6/27, 12/27, 8/27. P(0) = 0.037 > 0.025, so the 2.5 % point is 0 and the other 3.
+    correct = np.array([True, False, True])
+    assert percentile_interval(correct) == (0.0, 1.0)
+    assert bootstrap_half_width(correct) == 0.5
+    # At 80 % the tails are 0.1 each: P(0) = 0.037 < 0.1 <= P(0 or 1) = 0.259, so the lower end is 1/3.
+    assert percentile_interval(correct, confidence=0.8) == pytest.approx((1 / 3, 1.0))
+
+
+def test_interval_agrees_with_resampling_the_images_themselves():
+    correct = outcomes(130, 200)
+    indices = np.random.default_rng(0).integers(200, size=(20_000, 200))
+    expected = np.quantile(correct[indices].mean(axis=1), [0.025, 0.975])
+    # Accuracies lie on a grid of 1/200; two estimates of one quantile may fall on neighbouring points.
+    np.testing.assert_allclose(percentile_interval(correct), expected, atol=1 / 200 + 1e-12)
+
+
+def test_half_width_is_the_mean_of_the_two_half_widths():
+    correct = outcomes(95, 100)
+    low, high = percentile_interval(correct)
+    assert 0.95 - low > high - 0.95  # skewed near 1: the two half-widths differ
+    assert bootstrap_half_width(correct) == pytest.approx(((0.95 - low) + (high - 0.95)) / 2)
+
+
+def test_only_the_number_of_right_images_matters_and_the_seed_fixes_the_result():
+    forward, backward = outcomes(700, 1000), outcomes(700, 1000)[::-1]
+    assert percentile_interval(forward, resamples=50) == percentile_interval(backward, resamples=50)
+    assert percentile_interval(forward, resamples=50) != percentile_interval(forward, resamples=50, seed=1)
+
+
+def test_more_confidence_is_a_wider_interval():
+    correct = outcomes(700, 1000)
+    assert bootstrap_half_width(correct, confidence=0.99) > bootstrap_half_width(correct, confidence=0.9)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_all_right_or_all_wrong_has_no_width(is_right):
+    correct = np.full(7, is_right)
+    assert percentile_interval(correct) == (float(is_right), float(is_right))
+    assert bootstrap_half_width(correct) == 0.0
+
+
+def test_identical_models_differ_by_exactly_nothing():
+    correct = outcomes(689, 1000)
+    difference = paired_difference(correct, correct.copy())
+    assert (difference.mean, difference.low, difference.high) == (0.0, 0.0, 0.0)
+    assert difference.is_significant is False
+
+
+def test_paired_difference_by_hand():
+    # Image by image: 0, +1, 0. Mean 1/3. The number of +1 in a resample is Binomial(3, 1/3): 0, 1, 2, 3
+    # with probability 8/27, 12/27, 6/27, 1/27 = 0.037 > 0.025: the interval is 0 … 3 of 3 and touches zero.
+    difference = paired_difference(np.array([True, True, False]), np.array([True, False, False]))
+    assert difference.mean == pytest.approx(1 / 3)
+    assert (difference.low, difference.high) == (0.0, 1.0)
+    assert difference.is_significant is False
+
+
+def test_a_difference_in_every_image_is_certain():
+    difference = paired_difference(np.array([True, True, True]), np.array([False, False, False]))
+    assert (difference.mean, difference.low, difference.high) == (1.0, 1.0, 1.0)
+    assert difference.is_significant is True
+
+
+def test_swapping_the_models_turns_the_sign():
+    better, worse = outcomes(800, 1000), outcomes(700, 1000)
+    forward, backward = paired_difference(better, worse), paired_difference(worse, better)
+    assert (forward.mean, backward.mean) == (0.1, -0.1)
+    assert forward.is_significant is True
+    assert backward.is_significant is True
+    assert backward.low == pytest.approx(-forward.high, abs=0.002)
+    assert backward.high == pytest.approx(-forward.low, abs=0.002)
+
+
+def test_pairing_makes_a_small_difference_visible():
+    # 20 images more right, none less. Unpaired, 1.96·sqrt(2·0.8·0.2/1000) = 3.5 points would hide these 2.
+    correct_b = outcomes(800, 1000)
+    nested = paired_difference(outcomes(820, 1000), correct_b)
+    assert nested.mean == 0.02
+    assert nested.is_significant is True
+    # The same two accuracies, but the models fail on different images: no longer significant.
+    apart = paired_difference(outcomes(820, 1000)[::-1], correct_b)
+    assert apart.mean == 0.02
+    assert apart.is_significant is False
+
+
+def test_difference_interval_matches_the_normal_approximation():
+    # 300 × +1, 200 × -1 of 10 000: variance of one image 0.05 - 0.01² = 0.0499.
+    correct_a = outcomes(300, 10_000)
+    correct_b = (np.arange(10_000) >= 300) & (np.arange(10_000) < 500)
+    difference = paired_difference(correct_a, correct_b)
+    half_width = 1.96 * math.sqrt(0.0499 / 10_000)
+    assert difference.low == pytest.approx(0.01 - half_width, abs=2e-4)
+    assert difference.high == pytest.approx(0.01 + half_width, abs=2e-4)
+
+
+def test_difference_is_json_ready():
+    right, wrong = np.array([True]), np.array([False])
+    written = json.loads(json.dumps(paired_difference(right, wrong).as_dict(), allow_nan=False))
+    assert written == {"mean": 1.0, "low": 1.0, "high": 1.0, "is_significant": True}
+
+
+def test_what_cannot_be_resampled_is_refused():
+    right = np.array([True, False, True])
+    with pytest.raises(ValueError, match="empty"):
+        bootstrap_half_width(np.array([], dtype=bool))
+    with pytest.raises(ValueError, match="correct_b is empty"):
+        paired_difference(right, np.array([], dtype=bool))
+    with pytest.raises(ValueError, match="boolean"):
+        percentile_interval(np.array([3, 1, 4]))
+    with pytest.raises(ValueError, match="one-dimensional"):
+        percentile_interval(right[None])
+    with pytest.raises(ValueError, match="same images"):
+        paired_difference(right, right[:2])
+    with pytest.raises(ValueError, match="resamples"):
+        percentile_interval(right, resamples=0)
+    with pytest.raises(ValueError, match="confidence"):
+        paired_difference(right, right, confidence=95)
