@@ -66,9 +66,7 @@ def test_a_matrix_is_realised_within_one_sample(labels: np.ndarray, rows: list[i
 )
 def test_clean_clients_are_untouched(rate: float, seed: int, kind: str, draw: str) -> None:
     draw = draw if kind == "symmetric" else "keyed"
-    config = DataConfig(
-        n_clients=4, min_samples=5, noise=kind, noise_draw=draw, noise_rate=rate, noisy_clients=2
-    )
+    config = DataConfig(n_clients=4, min_samples=5, noise=kind, noise_draw=draw, noise_rate=rate, noisy_clients=2)
     data, truth = build_federation(config, SOURCE, seed=seed)
     rates = noise_by_client(data, truth)
     assert rates is not None

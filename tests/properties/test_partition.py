@@ -45,9 +45,7 @@ def test_iid_and_shards(labels: np.ndarray, n_clients: int, per_client: int, see
         assert max(sizes) - min(sizes) <= per_client
 
 
-@given(
-    clients=st.lists(st.text(min_size=1, max_size=3).filter(lambda s: "\0" not in s), min_size=1, max_size=40)
-)
+@given(clients=st.lists(st.text(min_size=1, max_size=3).filter(lambda s: "\0" not in s), min_size=1, max_size=40))
 def test_by_column(clients: list[str]) -> None:
     names, parts = by_column(np.array(clients))
     assert set(names) == set(clients)

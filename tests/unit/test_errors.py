@@ -25,9 +25,7 @@ def test_the_closest_of_several_words_is_suggested():
     assert did_you_mean("round", ["bound", "rounds", "ground_truth"]) == " Did you mean 'rounds'?"
 
 
-@pytest.mark.parametrize(
-    ("word", "known"), [("quark", ["fedavg", "fedsir"]), ("fedsir", []), ("", ["fedsir"])]
-)
+@pytest.mark.parametrize(("word", "known"), [("quark", ["fedavg", "fedsir"]), ("fedsir", []), ("", ["fedsir"])])
 def test_nothing_is_suggested_when_nothing_is_close(word, known):
     assert did_you_mean(word, known) == ""
 

@@ -25,9 +25,7 @@ def test_every_generator_starts_at_the_beginning():
     stream = KeyedRandom(5, ("noise",))
     first = stream.for_numpy()
     first.random(100)
-    np.testing.assert_array_equal(
-        stream.for_numpy().random(3), KeyedRandom(5, ("noise",)).for_numpy().random(3)
-    )
+    np.testing.assert_array_equal(stream.for_numpy().random(3), KeyedRandom(5, ("noise",)).for_numpy().random(3))
 
 
 def test_deriving_step_by_step_or_at_once_is_the_same_place():
@@ -50,9 +48,7 @@ def test_deriving_step_by_step_or_at_once_is_the_same_place():
 )
 def test_different_keys_are_different_streams(one, two):
     assert KeyedRandom(0, one).integer() != KeyedRandom(0, two).integer()
-    assert not np.array_equal(
-        KeyedRandom(0, one).for_numpy().random(4), KeyedRandom(0, two).for_numpy().random(4)
-    )
+    assert not np.array_equal(KeyedRandom(0, one).for_numpy().random(4), KeyedRandom(0, two).for_numpy().random(4))
 
 
 def test_the_seed_is_not_mistaken_for_a_part_of_the_key():

@@ -64,8 +64,7 @@ def _is_deterministic() -> bool:
     config = resolve("digits", {"rounds": 1, "method": {"name": "fedavg"}})
     with tempfile.TemporaryDirectory(prefix="fedsir-doctor-") as folder:
         hashes = {
-            run_experiment(config, Where(Path(folder) / str(workers), workers))["model_sha256"]
-            for workers in (1, 2)
+            run_experiment(config, Where(Path(folder) / str(workers), workers))["model_sha256"] for workers in (1, 2)
         }
     return len(hashes) == 1
 
@@ -79,7 +78,5 @@ def _print(found: dict[str, Any]) -> None:
     for name, state in found["data"].items():
         typer.echo(f"  {name:11} {state}")
     typer.echo(f"  {'resnet18':11} {found['imagenet_weights'] or 'no ImageNet weights'}")
-    verdict = (
-        "the same bytes with 1 and 2 workers" if found["deterministic"] else "FAILED: 1 and 2 workers differ"
-    )
+    verdict = "the same bytes with 1 and 2 workers" if found["deterministic"] else "FAILED: 1 and 2 workers differ"
     typer.echo(f"{'determinism':13} {verdict}")

@@ -16,25 +16,19 @@ from fedsir.models.config import is_dotted
 
 Recipe = Annotated[
     str | None,
-    typer.Argument(
-        help="A recipe's name (`fedsir list recipes`) or a TOML file. Default: that of the data set."
-    ),
+    typer.Argument(help="A recipe's name (`fedsir list recipes`) or a TOML file. Default: that of the data set."),
 ]
 MethodName = Annotated[str | None, typer.Option("--method", help="Which method; `fedsir list methods`.")]
 Dataset = Annotated[
     str | None, typer.Option(help="digits, cifar10, cifar100, or the path of your own folder or npz file.")
 ]
-Alpha = Annotated[
-    float | None, typer.Option(help="Dirichlet concentration of the partition; small = uneven.")
-]
+Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration of the partition; small = uneven.")]
 NoiseRate = Annotated[float | None, typer.Option(help="Share of wrong labels on noisy clients, 0 to 1.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of training.")]
 Seed = Annotated[int | None, typer.Option(help="Root of every random draw.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any setting, e.g. --set method.relabel.every=5. Repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. --set method.relabel.every=5. Repeatable."),
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Worker processes; the result does not depend on it. Default: all cores.")
@@ -44,9 +38,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(help="Where CIFAR and weights lie. Default: $FEDSIR_DATA, else the user's cache."),
 ]
-Download = Annotated[
-    bool, typer.Option("--download", help="Fetch missing public data, checked by their hash.")
-]
+Download = Annotated[bool, typer.Option("--download", help="Fetch missing public data, checked by their hash.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on the last line.")]
 
 

@@ -51,9 +51,7 @@ def plan(
 
 def _print(planned: dict[str, Any]) -> None:
     console = Console()
-    console.print(
-        f"{planned['name']}: {planned['n_train']:,} training images, {planned['n_test']:,} test images"
-    )
+    console.print(f"{planned['name']}: {planned['n_train']:,} training images, {planned['n_test']:,} test images")
     for note in planned["notes"]:
         console.print(f"note: {note}", highlight=False)
     console.print(_client_table(planned))
@@ -73,9 +71,7 @@ def _print(planned: dict[str, Any]) -> None:
 
 def _client_table(planned: dict[str, Any]) -> Table:
     names = planned["class_names"]
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", title="given labels by client", title_justify="left"
-    )
+    table = Table(box=None, pad_edge=False, header_style="bold", title="given labels by client", title_justify="left")
     table.add_column("client")
     table.add_column("images", justify="right")
     table.add_column("labels")

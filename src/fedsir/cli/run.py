@@ -82,9 +82,7 @@ def execute(
         try:
             return run_experiment(config, Where(folder, workers, device, data_dir, download, progress))
         except KeyboardInterrupt:
-            typer.echo(
-                f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True
-            )
+            typer.echo(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
             raise typer.Exit(130) from None
 
 

@@ -44,9 +44,7 @@ def load_cifar(name: str, data_dir: Path, *, download: bool = False) -> Source:
     )
 
 
-def read_files(
-    layout: Layout, folder: Path, checksums: Mapping[str, Checksum], cifar: Cifar
-) -> tuple[Images, Labels]:
+def read_files(layout: Layout, folder: Path, checksums: Mapping[str, Checksum], cifar: Cifar) -> tuple[Images, Labels]:
     """Return images (n, 3, 32, 32) and labels (n,) of some files of a layout, in order.
 
     A file is read only if its checksum is the one in ``checksums``, which names the files.
@@ -69,9 +67,7 @@ def _checked_bytes(path: Path, checksum: Checksum) -> bytes:
     try:
         raw = path.read_bytes()
     except OSError as problem:
-        raise DataError(
-            f"{path} cannot be read ({problem.strerror}); unpack the whole archive again"
-        ) from None
+        raise DataError(f"{path} cannot be read ({problem.strerror}); unpack the whole archive again") from None
     found = hashlib.new(checksum.algorithm, raw, usedforsecurity=False).hexdigest()
     if found != checksum.digest:
         size = "" if checksum.size is None else f", not {checksum.size:,}"

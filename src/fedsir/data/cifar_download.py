@@ -53,7 +53,5 @@ def unpack(archive: Path, layout: Layout, data_dir: Path) -> None:
                 with member, (unfinished / file).open("wb") as target:
                     shutil.copyfileobj(member, target)
     except (tarfile.TarError, KeyError, EOFError, zlib.error) as problem:
-        raise DataError(
-            f"{archive} is not the archive it should be ({problem}); delete it and try again"
-        ) from None
+        raise DataError(f"{archive} is not the archive it should be ({problem}); delete it and try again") from None
     unfinished.rename(data_dir / layout.folder)

@@ -103,9 +103,7 @@ CIFAR10 = Cifar(
                 data_batch_4="014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
                 data_batch_5="755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
             ),
-            test=_sha256(
-                10_000 * 3073, test_batch="8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
-            ),
+            test=_sha256(10_000 * 3073, test_batch="8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
         ),
         Layout(
             "python",
@@ -133,12 +131,8 @@ CIFAR100 = Cifar(
         Layout(
             "binary",
             "cifar-100-binary",
-            train=_sha256(
-                50_000 * 3074, train="f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"
-            ),
-            test=_sha256(
-                10_000 * 3074, test="d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"
-            ),
+            train=_sha256(50_000 * 3074, train="f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+            test=_sha256(10_000 * 3074, test="d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
         ),
         Layout(
             "python",

@@ -63,9 +63,7 @@ class DataConfig(BaseModel):
         allow_inf_nan=False,
         description="Dirichlet concentration for dirichlet and authors: small makes clients differ much.",
     )
-    min_samples: int = Field(
-        10, ge=1, description="Fewest samples a client gets from the dirichlet partition."
-    )
+    min_samples: int = Field(10, ge=1, description="Fewest samples a client gets from the dirichlet partition.")
     shards_per_client: int = Field(
         2, ge=1, description="Label-sorted pieces each client gets from the shards partition."
     )
@@ -116,16 +114,12 @@ class DataConfig(BaseModel):
 
     @field_validator("transition")
     @classmethod
-    def _is_row_stochastic(
-        cls, rows: tuple[tuple[float, ...], ...] | None
-    ) -> tuple[tuple[float, ...], ...] | None:
+    def _is_row_stochastic(cls, rows: tuple[tuple[float, ...], ...] | None) -> tuple[tuple[float, ...], ...] | None:
         if rows is None:
             return None
         for c, row in enumerate(rows):
             if len(row) != len(rows):
-                raise ValueError(
-                    f"the matrix must be square: {len(rows)} rows, but row {c} has {len(row)} entries"
-                )
+                raise ValueError(f"the matrix must be square: {len(rows)} rows, but row {c} has {len(row)} entries")
             if not all(math.isfinite(p) and 0 <= p <= 1 for p in row):
                 raise ValueError(f"row {c} has an entry that is not a probability in [0, 1]")
             if abs(sum(row) - 1) > 1e-6:

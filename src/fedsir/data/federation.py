@@ -105,9 +105,7 @@ class FederatedData:
 
     def counts(self) -> Counts:
         """Return (n_clients, n_classes) counts of given labels."""
-        return np.stack(
-            [np.bincount(self.given_labels[self.rows(k)], minlength=self.n_classes) for k in self.clients]
-        )
+        return np.stack([np.bincount(self.given_labels[self.rows(k)], minlength=self.n_classes) for k in self.clients])
 
 
 def noise_by_client(data: FederatedData, truth: GroundTruth) -> dict[str, float] | None:
@@ -135,10 +133,7 @@ def build_federation(config: DataConfig, source: Source, *, seed: int) -> tuple[
         noisy = choose_noisy_clients(config.noisy_clients, names, counts, threshold, chooser)
         given = _given_labels(config, source, kept, parts, names, noisy, seed, random)
     is_right = [k for k in noisy if np.array_equal(given[parts[k]], true[parts[k]])]
-    notes = [
-        f"client {names[k]!r} was chosen to be noisy, but none of its labels turned out wrong"
-        for k in is_right
-    ]
+    notes = [f"client {names[k]!r} was chosen to be noisy, but none of its labels turned out wrong" for k in is_right]
 
     order = np.concatenate(parts)
     images, given = source.train_images[kept[order]], given[order]
@@ -173,9 +168,7 @@ def build_federation(config: DataConfig, source: Source, *, seed: int) -> tuple[
     return data, _truth(config, source, data, true[order], wrong)
 
 
-def _subset(
-    labels: Labels, n: int | None, setting: str, random: KeyedRandom, groups: Names | None = None
-) -> Index:
+def _subset(labels: Labels, n: int | None, setting: str, random: KeyedRandom, groups: Names | None = None) -> Index:
     """Return sorted positions of ``n`` samples that keep the shares of the classes; of all if n is None."""
     if n is None or n == len(labels):
         return np.arange(len(labels))
@@ -198,14 +191,10 @@ def _deal(
     n, stream = config.n_clients, random.derive("partition", kind)
     if kind == "by_column":
         if owners is None or source.clients is None:
-            raise ConfigError(
-                f"data.partition = by_column, but {source.name} does not say which client owns what"
-            )
+            raise ConfigError(f"data.partition = by_column, but {source.name} does not say which client owns what")
         lost = np.setdiff1d(source.clients, owners)
         if len(lost):
-            raise ConfigError(
-                f"data.n_train = {config.n_train} leaves client {str(lost[0])!r} no sample: raise it"
-            )
+            raise ConfigError(f"data.n_train = {config.n_train} leaves client {str(lost[0])!r} no sample: raise it")
         return partition.by_column(owners)
     if kind == "dirichlet":
         parts = partition.dirichlet(labels, n, config.alpha, config.min_samples, stream)
@@ -218,8 +207,7 @@ def _deal(
     empty = [k for k, part in enumerate(parts) if len(part) == 0]
     if empty:
         raise DataError(
-            f"client {empty[0]} got no sample from data.partition = {kind}: "
-            "raise data.alpha or lower data.n_clients"
+            f"client {empty[0]} got no sample from data.partition = {kind}: raise data.alpha or lower data.n_clients"
         )
     return tuple(str(k) for k in range(n)), parts
 
@@ -248,9 +236,7 @@ def _given_labels(
         targets = source.confused_with
     transition = np.array(config.transition or (), np.float64)
     if config.noise == "matrix" and len(transition) != n_classes:
-        raise ConfigError(
-            f"data.transition has {len(transition)} rows, but {source.name} has {n_classes} classes"
-        )
+        raise ConfigError(f"data.transition has {len(transition)} rows, but {source.name} has {n_classes} classes")
     from_file = np.empty(0, np.int64)
     if config.labels_file is not None:
         from_file = read_labels_file(config.labels_file, len(source.train_labels), source.class_names)[kept]
@@ -268,9 +254,7 @@ def _given_labels(
     return given
 
 
-def _truth(
-    config: DataConfig, source: Source, data: FederatedData, true: Labels, noisy: list[int]
-) -> GroundTruth:
+def _truth(config: DataConfig, source: Source, data: FederatedData, true: Labels, noisy: list[int]) -> GroundTruth:
     """Return what is known of the federation; ``true`` is in its order, ``noisy`` are client numbers."""
     transition = np.zeros((data.n_classes, data.n_classes), np.int64)
     if not source.is_benchmark and not config.adds_noise:

@@ -41,8 +41,7 @@ def read_labels_file(file: str, n_samples: int, class_names: Sequence[str]) -> L
         raise DataError(f"labels_file {path} cannot be read: {reason}") from None
     if array.shape != (n_samples,):
         raise DataError(
-            f"labels_file {path} has labels of shape {array.shape}, "
-            f"but there are {n_samples} training samples"
+            f"labels_file {path} has labels of shape {array.shape}, but there are {n_samples} training samples"
         )
     return _class_ids(path, array, class_names)
 

@@ -71,9 +71,7 @@ class _Listing:
         images = self.entries(folder)
         for path in images:
             if path.is_dir():
-                raise DataError(
-                    f"{path} is a folder inside a class folder; images belong in client/class/image"
-                )
+                raise DataError(f"{path} is a folder inside a class folder; images belong in client/class/image")
             if path.suffix.lower() not in IMAGE_SUFFIXES:
                 raise DataError(f"{path} is not an image file this can read; convert it or take it away")
             self.files.append(path)
@@ -87,9 +85,7 @@ class _Listing:
         for client in self.folders(parent):
             n_images = sum(self.add_class(c, client.name, is_test) for c in self.folders(client))
             if n_images == 0:
-                raise DataError(
-                    f"client {client.name!r} has no image in {client}; add some or take the folder away"
-                )
+                raise DataError(f"client {client.name!r} has no image in {client}; add some or take the folder away")
 
 
 def load_folder(root: Path, seed: int) -> Source:
@@ -128,10 +124,7 @@ def _is_split(listing: _Listing, top: list[Path]) -> bool:
         return False
     # A client's folder holds classes, which hold images; a train part is one level deeper.
     return any(
-        below.is_dir()
-        for folder in listing.entries(top[1])
-        if folder.is_dir()
-        for below in listing.entries(folder)
+        below.is_dir() for folder in listing.entries(top[1]) if folder.is_dir() for below in listing.entries(folder)
     )
 
 
@@ -155,9 +148,7 @@ def _read_images(listing: _Listing) -> tuple[Images, list[str]]:
                 n_animated += getattr(opened, "n_frames", 1) > 1
                 n_transparent += opened.has_transparency_data
                 if opened.mode in DEEP_MODES:
-                    raise DataError(
-                        f"{path} has more than 8 bits a pixel (mode {opened.mode}); convert it to 8 bits"
-                    )
+                    raise DataError(f"{path} has more than 8 bits a pixel (mode {opened.mode}); convert it to 8 bits")
                 is_grey = opened.mode in GREY_MODES
                 upright = ImageOps.exif_transpose(opened)
                 arrays.append(np.asarray(upright.convert("L" if is_grey else "RGB")))
@@ -169,9 +160,7 @@ def _read_images(listing: _Listing) -> tuple[Images, list[str]]:
             struct.error,
             Image.DecompressionBombError,
         ) as problem:
-            raise DataError(
-                f"{path} cannot be read as an image ({problem}); replace it or take it away"
-            ) from None
+            raise DataError(f"{path} cannot be read as an image ({problem}); replace it or take it away") from None
         if arrays[-1].shape[:2] != arrays[0].shape[:2]:
             (h, w), (other_h, other_w) = arrays[0].shape[:2], arrays[-1].shape[:2]
             raise DataError(

@@ -36,9 +36,7 @@ def load_npz(path: Path, seed: int) -> Source:
     for name in ("labels", "clients", "split"):
         if name in arrays and arrays[name].shape != (n,):
             shape = arrays[name].shape
-            raise DataError(
-                f"{path}: {name!r} has shape {shape}, but the length must be that of the {n} images"
-            )
+            raise DataError(f"{path}: {name!r} has shape {shape}, but the length must be that of the {n} images")
     labels, class_names = _labels(path, arrays["labels"], arrays.get("class_names"))
     return own_source(
         path.stem,
@@ -76,9 +74,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ..
             raise DataError(f"{path}: there is no use for an array called {name!r}.{suggestion}")
     for name in ("images", "labels"):
         if name not in arrays:
-            raise DataError(
-                f"{path}: there is no array called {name!r}; it holds {', '.join(arrays) or 'none'}"
-            )
+            raise DataError(f"{path}: there is no array called {name!r}; it holds {', '.join(arrays) or 'none'}")
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise DataError(f"{path}: {name!r} is not an array in the npz file's own format")
@@ -125,9 +121,7 @@ def _labels(
     highest, limit = int(labels.max()), len(labels) if names is None else len(names)
     if highest >= limit:
         reason = f"there are only {limit} " + ("samples" if names is None else "'class_names'")
-        raise DataError(
-            f"{path}: label {highest} is too large, as {reason}; labels count from 0 without gaps"
-        )
+        raise DataError(f"{path}: label {highest} is too large, as {reason}; labels count from 0 without gaps")
     return labels.astype(np.int64), names or tuple(str(c) for c in range(highest + 1))
 
 
@@ -142,9 +136,7 @@ def _is_test(path: Path, split: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     words = _texts(path, "split", split)
     for part in ("train", "test"):
         if part not in words:
-            raise DataError(
-                f"{path}: no sample has {part!r} in 'split'; leave 'split' out to hold out a fifth"
-            )
+            raise DataError(f"{path}: no sample has {part!r} in 'split'; leave 'split' out to hold out a fifth")
     other = sorted(set(words) - {"train", "test"})
     if other:
         raise DataError(f"{path}: 'split' holds {other[0]!r}; only 'train' and 'test' have a meaning")

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 HIGHEST_LEGACY_SEED = 2**32 - 1
 
 
-def dirichlet(
-    labels: Labels, n_clients: int, alpha: float, min_samples: int, random: KeyedRandom
-) -> list[Index]:
+def dirichlet(labels: Labels, n_clients: int, alpha: float, min_samples: int, random: KeyedRandom) -> list[Index]:
     """Deal each class by client shares drawn from Dirichlet(alpha, …, alpha).
 
     Clients left with fewer than ``min_samples`` then take samples from those who have most.
@@ -52,9 +50,7 @@ def authors_dirichlet(labels: Labels, n_clients: int, alpha: float, seed: int) -
         positions = np.flatnonzero(labels == c)
         shares = rng.dirichlet([alpha] * n_clients)
         if not np.isfinite(shares).all():
-            raise ConfigError(
-                f"data.alpha = {alpha:g} is too extreme for data.partition = authors: use dirichlet"
-            )
+            raise ConfigError(f"data.alpha = {alpha:g} is too extreme for data.partition = authors: use dirichlet")
         owner[positions] = rng.choice(n_clients, size=len(positions), p=shares)
     return _by_owner(owner, n_clients)
 
@@ -115,9 +111,7 @@ def _fill_up(parts: list[Index], min_samples: int, random: KeyedRandom) -> list[
     needy = [k for k, part in enumerate(parts) if len(part) < min_samples]
     donors = [(-len(part), k) for k, part in enumerate(parts) if len(part) > min_samples]
     heapq.heapify(donors)
-    given: dict[
-        int, list[int]
-    ] = {}  # donor → its samples in the order in which it gives them away, last first
+    given: dict[int, list[int]] = {}  # donor → its samples in the order in which it gives them away, last first
     taken: dict[int, list[int]] = {}
     for k in needy:
         taken[k] = parts[k].tolist()

@@ -34,9 +34,7 @@ def quota_by_class(counts: Sequence[int], total: int) -> list[int]:
     return [one + more for one, more in zip(present, largest_remainder(shares, rest), strict=True)]
 
 
-def draw_by_class(
-    labels: Labels, quota: Sequence[int], random: KeyedRandom, groups: Names | None = None
-) -> Index:
+def draw_by_class(labels: Labels, quota: Sequence[int], random: KeyedRandom, groups: Names | None = None) -> Index:
     """Return the sorted positions of ``quota[c]`` samples of each class c.
 
     Parameters

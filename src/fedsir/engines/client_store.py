@@ -39,9 +39,7 @@ class ClientStore:
         images = torch.from_numpy(data.images)
         labels = torch.from_numpy(data.given_labels)
         store = cls(
-            rows_by_client={
-                name: (rows.start, rows.stop) for name in data.clients if (rows := data.rows(name))
-            },
+            rows_by_client={name: (rows.start, rows.stop) for name in data.clients if (rows := data.rows(name))},
             image_shape=(images.shape[1], images.shape[2], images.shape[3]),
             n_classes=data.n_classes,
             mean=data.mean,
@@ -54,9 +52,7 @@ class ClientStore:
             store._loaded.update(images=images, labels=labels)
         else:
             for name, tensor in (("images", images), ("labels", labels)):
-                shared = torch.from_file(
-                    str(folder / name), shared=True, size=tensor.numel(), dtype=tensor.dtype
-                )
+                shared = torch.from_file(str(folder / name), shared=True, size=tensor.numel(), dtype=tensor.dtype)
                 shared.copy_(tensor.flatten())
         return store
 

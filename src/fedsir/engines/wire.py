@@ -61,9 +61,7 @@ def _flatten(node: Any, tensors: dict[str, Tensor], where: str) -> Any:
         return node.item()
     if node is None or isinstance(node, bool | int | float | str):
         return node
-    raise WireError(
-        f"{where}: a {type(node).__name__} cannot travel; use tensors, numbers, strings, lists, dicts."
-    )
+    raise WireError(f"{where}: a {type(node).__name__} cannot travel; use tensors, numbers, strings, lists, dicts.")
 
 
 def _restore(node: Any, tensors: dict[str, Tensor]) -> Any:

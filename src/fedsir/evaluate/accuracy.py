@@ -87,9 +87,7 @@ def _top_class(logits: torch.Tensor) -> torch.Tensor:
     return logits.argmax(dim=1).masked_fill(logits.isnan().any(dim=1), NO_PREDICTION)
 
 
-def score(
-    predicted: NDArray[np.integer[Any]], labels: NDArray[np.integer[Any]], n_classes: int
-) -> AccuracyReport:
+def score(predicted: NDArray[np.integer[Any]], labels: NDArray[np.integer[Any]], n_classes: int) -> AccuracyReport:
     """Return accuracy, its bootstrap half-width, and accuracy by class.
 
     Parameters

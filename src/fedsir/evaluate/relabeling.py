@@ -141,9 +141,7 @@ def overall(report_by_client: Mapping[str, RelabelReport], clients: Iterable[str
 
 def _count(true: Labels | None, given: Labels, corrected: Labels) -> RelabelReport:
     if given.ndim != 1 or corrected.shape != given.shape or (true is not None and true.shape != given.shape):
-        shapes = f"given {given.shape}, corrected {corrected.shape}" + (
-            "" if true is None else f", true {true.shape}"
-        )
+        shapes = f"given {given.shape}, corrected {corrected.shape}" + ("" if true is None else f", true {true.shape}")
         raise ValueError(f"Labels must be one-dimensional and of one length; their shapes are {shapes}.")
     n, n_changed = int(given.size), int(np.count_nonzero(corrected != given))
     if true is None:

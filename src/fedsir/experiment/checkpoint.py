@@ -57,6 +57,4 @@ class Checkpoint:
                 config_sha256=config_sha256,
             )
         except (WireError, KeyError, TypeError) as problem:
-            raise RunFolderError(
-                f"The checkpoint cannot be read: {problem}. Choose another --out."
-            ) from problem
+            raise RunFolderError(f"The checkpoint cannot be read: {problem}. Choose another --out.") from problem

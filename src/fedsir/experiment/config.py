@@ -27,9 +27,7 @@ class RunConfig(Settings):
     rounds: int = Field(20, ge=1, description="rounds of training (T)")
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients drawn for each round")
     dropout: float = Field(0.0, ge=0, lt=1, description="probability that a drawn client does not answer")
-    evaluate_every: int = Field(
-        1, ge=1, description="rounds between evaluations; the last is always evaluated"
-    )
+    evaluate_every: int = Field(1, ge=1, description="rounds between evaluations; the last is always evaluated")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     method: SerializeAsAny[MethodConfig]

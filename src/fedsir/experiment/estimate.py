@@ -32,9 +32,7 @@ def plan_run(
     config: RunConfig, *, workers: int, data_dir: Path | None = None, download: bool = False
 ) -> dict[str, Any]:
     """Return data.json's content for these settings, with an estimate of time and memory; trains nothing."""
-    source = load_source(
-        config.data.dataset, data_dir=data_directory(data_dir), seed=config.seed, download=download
-    )
+    source = load_source(config.data.dataset, data_dir=data_directory(data_dir), seed=config.seed, download=download)
     data, truth = build_federation(config.data, source, seed=config.seed)
     return describe_data(data, truth) | {"estimate": estimate(config, data, workers)}
 

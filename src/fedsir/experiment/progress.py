@@ -90,6 +90,7 @@ class LiveTable:
         self._live.update(self._table(), refresh=True)
 
     def finished(self, result: dict[str, Any]) -> None:
+        del result  # the command line prints it
         self.close()
 
     def close(self) -> None:

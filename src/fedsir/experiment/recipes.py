@@ -55,9 +55,7 @@ def resolve(
     for text in assignments:
         over = merge(over, parse_assignment(text))
     if "method" in over and not isinstance(over["method"], Mapping):
-        raise ConfigError(
-            "method: name a setting of it, as in --set method.lr=0.001; --method names the method."
-        )
+        raise ConfigError("method: name a setting of it, as in --set method.lr=0.001; --method names the method.")
     tree = load_recipe(recipe or default_recipe(over))
     tree.pop("summary", None)
     per_method = tree.pop("per_method", {})

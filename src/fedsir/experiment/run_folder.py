@@ -49,9 +49,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise RunFolderError(
-                f"Cannot create {self.path}: {problem.strerror}. Choose another --out."
-            ) from None
+            raise RunFolderError(f"Cannot create {self.path}: {problem.strerror}. Choose another --out.") from None
         lock = filelock.FileLock(self.path / ".lock")
         try:
             lock.acquire(timeout=0)
@@ -179,15 +177,11 @@ class RunFolder:
         return content
 
     def _checkpoints(self) -> list[tuple[str, Path]]:
-        matches = [
-            (CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")
-        ]
+        matches = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")]
         return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
 
 
-def _differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     for key in [*old, *(key for key in new if key not in old)]:
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):

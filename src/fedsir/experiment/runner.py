@@ -98,9 +98,7 @@ class _Run:
             random=KeyedRandom(config.seed, ("model",)),
             image_size=data.image_size,
         )
-        weights = load_pretrained(
-            module, config.model.weights, data_directory(where.data_dir), download=where.download
-        )
+        weights = load_pretrained(module, config.model.weights, data_directory(where.data_dir), download=where.download)
         self.initial_model = weights_of(module)
         self.evaluator = Evaluator(data, truth, module, where.device, where.workers)
         self._write_or_check_data(describe_data(data, truth))

@@ -1,0 +1,20 @@
+"""Methods: one file = one method, found by name in `registry`; `base` is the protocol they share.
+
+`local_training`, what they do on a client, loads on first use: naming a method or showing its settings needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedsir.methods import local_training
+
+__all__ = ["local_training"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedsir import methods, stages
 from fedsir.methods.base import Client, Federation, Method, Reply, ServerState, Weights, client_task
 
 if TYPE_CHECKING:
@@ -15,25 +16,23 @@ class FedAvg(Method):
     summary = "average of all clients by sample count; trusts every label"
 
     def round(self, t: int, state: ServerState, fed: Federation) -> ServerState:
+        del t  # every round is alike
         replies = fed.ask("train", fed.participants, model=state.model)
         fed.record(loss=mean_loss(replies))
         return ServerState(model=average_by_samples(replies) if replies else state.model)
 
     @client_task
     def train(self, client: Client, model: Weights) -> Reply:
-        from fedsir.methods.local_training import cross_entropy, train_with
-        from fedsir.models.weights import weights_of
-
         module = client.module(model)
-        loss = train_with(client, module, cross_entropy, self.config)
-        return {"model": weights_of(module), "n_samples": len(client.data), "loss": loss}
+        loss = methods.local_training.train_with(client, module, methods.local_training.cross_entropy, self.config)
+        return methods.local_training.trained_reply(client, module, loss)
 
 
 def average_by_samples(replies: Mapping[str, Reply]) -> Weights:
     """Return the mean of the replies' models, weighted by sample count."""
-    from fedsir.stages.train import average_models
-
-    return average_models([r["model"] for r in replies.values()], [r["n_samples"] for r in replies.values()])
+    return stages.train.average_models(
+        [r["model"] for r in replies.values()], [r["n_samples"] for r in replies.values()]
+    )
 
 
 def mean_loss(replies: Mapping[str, Reply]) -> float | None:

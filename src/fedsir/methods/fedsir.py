@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsir import stages
+from fedsir import methods, stages
 from fedsir.errors import MethodError
 from fedsir.methods.base import (
     Client,
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 class Identify(Settings):
     """Stage I."""
 
-    epochs: int = Field(
-        5, ge=0, description="local epochs before the spectra (E₁); 0 = untouched initial model"
-    )
+    epochs: int = Field(5, ge=0, description="local epochs before the spectra (E₁); 0 = untouched initial model")
     lr: float = Field(5e-5, gt=0, description="Adam's learning rate")
     weight_decay: float = Field(5e-2, ge=0, description="L2 penalty inside Adam")
     min_class_samples: int = Field(20, ge=1, description="classes with fewer samples do not count")
@@ -56,16 +54,12 @@ class Relabel(Settings):
     count_from: Literal["zero", "one"] = Field(
         "zero", description="relabel when r % R = 0 for r = 1, 2, … (zero) or when t % R = 0, t = r + 1 (one)"
     )
-    rule: Literal["direction", "residual", "agreement"] = Field(
-        "agreement", description="which score decides"
-    )
+    rule: Literal["direction", "residual", "agreement"] = Field("agreement", description="which score decides")
     residual_rank: int = Field(12, ge=1, description="vectors of a residual subspace (L)")
     residual: Literal["after_block", "after_direction"] = Field(
         "after_block", description="where it begins: after the dominant block, or right after the direction"
     )
-    block_ratio: float = Field(
-        10.0, gt=0, description="dominant block: its σ sum to this many times the rest"
-    )
+    block_ratio: float = Field(10.0, gt=0, description="dominant block: its σ sum to this many times the rest")
     weight: Literal["count_gap_share", "count"] = Field("count_gap_share", description="reliability w_{k,c}")
     min_samples: int = Field(100, ge=1, description="samples of a class a client needs to be averaged in")
     min_strength: float = Field(0.03, ge=0, description="λ₁-λ₂ below which one client speaks alone")
@@ -89,12 +83,8 @@ class Distillation(Settings):
     enabled: bool = Field(True, description="ablation switch")
     weight: float = Field(0.2, ge=0, le=1, description="w_KD at its peak")
     temperature: float = Field(0.8, gt=0, description="τ of the teacher")
-    ramp_begin: float | None = Field(
-        None, ge=0, description="round r where the ramp begins; 2 per 100 rounds"
-    )
-    ramp_end: float | None = Field(
-        None, ge=0, description="round r where it ends; 49 per 100; ≤ begin = no ramp"
-    )
+    ramp_begin: float | None = Field(None, ge=0, description="round r where the ramp begins; 2 per 100 rounds")
+    ramp_end: float | None = Field(None, ge=0, description="round r where it ends; 49 per 100; ≤ begin = no ramp")
     on: Literal["undecided", "all"] = Field(
         "undecided",
         description="samples to distil once labels were corrected: where the scores disagree, or all",
@@ -128,9 +118,7 @@ PAPER: dict[str, dict[str, Any]] = {
 
 
 class FedSIRConfig(MethodConfig):
-    preset: Literal["authors", "paper"] = Field(
-        "authors", description="sets every field where code and paper differ"
-    )
+    preset: Literal["authors", "paper"] = Field("authors", description="sets every field where code and paper differ")
     identify: Identify = Identify()
     relabel: Relabel = Relabel()
     la: LogitAdjustment = LogitAdjustment()
@@ -143,17 +131,13 @@ class FedSIRConfig(MethodConfig):
         if not isinstance(values, dict) or values.get("preset") != "paper":
             return values
         merged = {
-            group: preset | values[group]
-            for group, preset in PAPER.items()
-            if isinstance(values.get(group), dict)
+            group: preset | values[group] for group, preset in PAPER.items() if isinstance(values.get(group), dict)
         }
         return PAPER | values | merged
 
     def scaled_to(self, rounds: int) -> Self:
         every, begin, end = self.relabel.every, self.kd.ramp_begin, self.kd.ramp_end
-        relabel = self.relabel.model_copy(
-            update={"every": max(1, round(0.2 * rounds)) if every is None else every}
-        )
+        relabel = self.relabel.model_copy(update={"every": max(1, round(0.2 * rounds)) if every is None else every})
         ramp = {
             "ramp_begin": 0.02 * rounds if begin is None else begin,
             "ramp_end": 0.49 * rounds if end is None else end,
@@ -171,6 +155,7 @@ class FedSIR(Method):
     summary = "finds noisy clients by their class spectra, repairs their labels, trains noise-aware"
     Config = FedSIRConfig
     State = FedSIRState
+    config: FedSIRConfig
 
     def start(self, fed: Federation, model: Weights) -> FedSIRState:
         """Stage I: every client sends two numbers; a mixture of two Gaussians splits clean from noisy."""
@@ -237,6 +222,7 @@ class FedSIR(Method):
     def relabels_in(self, t: int) -> bool:
         """Whether round t = 1, 2, … relabels."""
         config = self.config.relabel
+        assert config.every is not None, "scaled_to fills it in"
         r = t - 1 if config.count_from == "zero" else t
         return bool(config.enabled and r > 0 and r % config.every == 0)
 
@@ -244,6 +230,7 @@ class FedSIR(Method):
         kd = self.config.kd
         if not kd.enabled:
             return 0.0
+        assert kd.ramp_begin is not None and kd.ramp_end is not None, "scaled_to fills them in"
         return stages.train.kd_ramp(t - 1, peak=kd.weight, begin=kd.ramp_begin, end=kd.ramp_end)
 
     def gather_references(self, from_clean: dict[str, Reply], fed: Federation) -> References | None:
@@ -279,50 +266,41 @@ class FedSIR(Method):
     @client_task
     def identify(self, client: Client, model: Weights) -> Reply:
         """Train a little, then tell mean and energy of the off-diagonal class similarities."""
-        from fedsir.methods.local_training import class_grams_of, cross_entropy, train_locally
-        from fedsir.models.weights import weights_of
-
         config = self.config.identify
         module = client.module(model)
-        reply: Reply = {"n_samples": len(client.data)}
+        reply: Reply = {}
         if config.epochs > 0:
-            reply["loss"] = train_locally(
+            loss = methods.local_training.train_locally(
                 client,
                 module,
-                cross_entropy,
+                methods.local_training.cross_entropy,
                 epochs=config.epochs,
                 batch_size=self.config.batch_size,
                 lr=config.lr,
                 weight_decay=config.weight_decay,
             )
-            reply["model"] = weights_of(module)
-        grams = class_grams_of(client, module, is_augmented=config.features == "augmented")
+            reply = methods.local_training.trained_reply(client, module, loss)
+        grams = methods.local_training.class_grams_of(client, module, is_augmented=config.features == "augmented")
         directions = stages.identify.class_directions(grams, config.min_class_samples)
         statistics = stages.identify.off_diagonal_stats(stages.identify.class_similarity(directions))
         return reply | {"statistics": asdict(statistics)}
 
     @client_task
-    def train_clean(
-        self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None
-    ) -> Reply:
+    def train_clean(self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None) -> Reply:
         """Train on the given labels with logit adjustment; on request send class spectra (Algorithm 2)."""
-        from fedsir.methods.local_training import class_grams_of, train_with
-        from fedsir.models.weights import weights_of
-
         adjustment = self.adjustment(client)
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             return stages.train.la_loss(module(batch.images), batch.labels, adjustment)
 
         module = client.module(model)
-        loss = train_with(client, module, loss_of, self.config)
-        reply = {"model": weights_of(module), "n_samples": len(client.data), "loss": loss}
+        loss = methods.local_training.train_with(client, module, loss_of, self.config)
+        reply = methods.local_training.trained_reply(client, module, loss)
         if wants_spectra:
             config = self.config.relabel
-            grams = class_grams_of(client, module if spectra_model is None else client.module(spectra_model))
-            spectra = stages.relabel.extract_spectra(
-                grams, config.residual_rank, config.residual, config.block_ratio
-            )
+            behind = module if spectra_model is None else client.module(spectra_model)
+            grams = methods.local_training.class_grams_of(client, behind)
+            spectra = stages.relabel.extract_spectra(grams, config.residual_rank, config.residual, config.block_ratio)
             reply["spectra"] = vars(spectra)
         return reply
 
@@ -336,13 +314,8 @@ class FedSIR(Method):
         clean_reference: Weights | None,
     ) -> Reply:
         """Relabel when references came (Algorithm 3), then train on the corrected labels, distilling the teacher."""
-        import torch
-
-        from fedsir.methods.local_training import relabel_client, train_with
-        from fedsir.models.weights import weights_of
-
         if references is not None and clean_reference is not None:
-            relabelling = relabel_client(
+            relabelling = methods.local_training.relabel_client(
                 client,
                 client.module(clean_reference),
                 stages.relabel.References(**references),
@@ -350,53 +323,40 @@ class FedSIR(Method):
             )
             client.state["corrected_labels"] = relabelling.labels
             client.state["is_undecided"] = relabelling.is_undecided
-        is_distilled = client.state.get("is_undecided") if self.config.kd.on == "undecided" else None
+        undecided = client.state.get("is_undecided")
+        is_distilled = None if undecided is None or self.config.kd.on == "all" else undecided.to(client.device)
         adjustment = self.adjustment(client)
-        teacher = client.module(model).eval() if kd_weight > 0 else None
+        teacher = client.module(model) if kd_weight > 0 else None
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             logits = module(batch.images)
             if teacher is None:
                 return stages.train.la_loss(logits, batch.labels, adjustment)
-            with torch.no_grad():
-                teacher_logits = teacher(batch.images)
             return stages.train.la_kd_loss(
                 logits,
-                teacher_logits,
+                methods.local_training.teacher_logits(teacher, batch.images),
                 batch.labels,
                 adjustment,
                 weight=kd_weight,
                 temperature=self.config.kd.temperature,
-                is_distilled=None
-                if is_distilled is None
-                else is_distilled.to(batch.index.device)[batch.index],
+                is_distilled=None if is_distilled is None else is_distilled[batch.index],
             )
 
         module = client.module(model)
-        loss = train_with(client, module, loss_of, self.config)
-        undecided = client.state.get("is_undecided")
-        return {
-            "model": weights_of(module),
-            "n_samples": len(client.data),
-            "loss": loss,
+        loss = methods.local_training.train_with(client, module, loss_of, self.config)
+        return methods.local_training.trained_reply(client, module, loss) | {
             "n_corrected": int((client.labels != client.data.labels).sum()),
             "n_undecided": 0 if undecided is None else int(undecided.sum()),
         }
 
     def adjustment(self, client: Client) -> Tensor:
         """Return the logit adjustment m of this client, (C,); zeros when switched off."""
-        import torch
-
-        config, n_classes = self.config.la, client.data.n_classes
-        if not config.enabled:
-            return torch.zeros(n_classes, device=client.device)
+        config = self.config.la
         labels = client.labels if config.prior == "corrected" else client.data.labels
-        prior = stages.train.class_prior(labels, n_classes)
-        return stages.train.logit_adjustment(prior, config.strength).to(client.device)
+        prior = stages.train.class_prior(labels, client.data.n_classes)
+        return stages.train.logit_adjustment(prior, config.strength if config.enabled else 0.0).to(client.device)
 
 
 def _reasons(split: ClientSplit) -> str:
     first = next(iter(split.not_assessed.items()), None)
-    return (
-        f"{len(split.not_assessed)} could not be assessed (client {first[0]}: {first[1]})." if first else ""
-    )
+    return f"{len(split.not_assessed)} could not be assessed (client {first[0]}: {first[1]})." if first else ""

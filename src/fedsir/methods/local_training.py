@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsir.data.augment import augment, normalise
+from fedsir.models.weights import weights_of
 from fedsir.stages.relabel import References, Relabelling, relabel
 from fedsir.stages.spectrum import ClassGrams, class_grams
 
 if TYPE_CHECKING:
-    from fedsir.methods.base import Client, MethodConfig
+    from fedsir.methods.base import Client, MethodConfig, Reply
     from fedsir.randomness import KeyedRandom
 
 FEATURE_BATCH = 256
@@ -23,7 +24,12 @@ FEATURE_BATCH = 256
 
 @dataclass(frozen=True)
 class Batch:
-    """images : (b, channels, h, w) float32, augmented and normalised; labels : (b,); index : (b,) rows of the client."""
+    """Samples of one step.
+
+    images : (b, channels, h, w) float32, augmented and normalised
+    labels : (b,) int64
+    index : (b,) int64, rows of the client's data
+    """
 
     images: Tensor
     labels: Tensor
@@ -65,6 +71,18 @@ def train_locally(
     return float(total) / max(n_seen, 1)
 
 
+def trained_reply(client: Client, module: nn.Module, loss: float) -> Reply:
+    """Return what every trained client sends: its model, its sample count, its mean loss."""
+    return {"model": weights_of(module), "n_samples": len(client.data), "loss": loss}
+
+
+@torch.no_grad()
+def teacher_logits(teacher: nn.Module, images: Tensor) -> Tensor:
+    """Return the logits of a frozen model, (b, C)."""
+    logits: Tensor = teacher.eval()(images)
+    return logits
+
+
 def train_with(client: Client, module: nn.Module, loss_of: LossOf, config: MethodConfig) -> float:
     """Train for one round with the settings that every method has."""
     return train_locally(
@@ -87,12 +105,10 @@ def shuffled_batches(client: Client, batch_size: int, random: KeyedRandom) -> It
     if len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]
     for index in chunks:
-        images = augment(
-            data.images[index], crop_padding=data.crop_padding, flip=data.flip, generator=generator
-        ).to(client.device)
-        yield Batch(
-            normalise(images, data.mean, data.std), labels[index].to(client.device), index.to(client.device)
+        images = augment(data.images[index], crop_padding=data.crop_padding, flip=data.flip, generator=generator).to(
+            client.device
         )
+        yield Batch(normalise(images, data.mean, data.std), labels[index].to(client.device), index.to(client.device))
 
 
 @torch.inference_mode()
@@ -127,6 +143,4 @@ def relabel_client(client: Client, module: nn.Module, references: References, ru
         relabel(features.cpu(), client.data.labels[rows], references, rule)
         for features, rows in stream_features(client, module)
     ]
-    return Relabelling(
-        torch.cat([part.labels for part in parts]), torch.cat([part.is_undecided for part in parts])
-    )
+    return Relabelling(torch.cat([part.labels for part in parts]), torch.cat([part.is_undecided for part in parts]))

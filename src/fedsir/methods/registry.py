@@ -24,9 +24,7 @@ def method_class(name: str) -> type[Method]:
     """Return the class of a method by name; an unknown name is an error with a suggestion."""
     known = known_methods()
     if name not in known:
-        raise ConfigError(
-            f"There is no method {name!r}.{did_you_mean(name, known)} Known methods: {', '.join(known)}."
-        )
+        raise ConfigError(f"There is no method {name!r}.{did_you_mean(name, known)} Known methods: {', '.join(known)}.")
     module_name, _, class_name = known[name].partition(":")
     found = getattr(importlib.import_module(module_name), class_name)
     if not (isinstance(found, type) and issubclass(found, Method)):

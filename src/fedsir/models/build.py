@@ -74,9 +74,7 @@ def _model_class(name: str) -> type[nn.Module]:
     try:
         inspect.signature(found).bind(n_classes=2, in_channels=1)
     except TypeError as error:
-        raise ConfigError(
-            f"model {name!r} cannot be called with n_classes=…, in_channels=…: {error}"
-        ) from error
+        raise ConfigError(f"model {name!r} cannot be called with n_classes=…, in_channels=…: {error}") from error
     return found
 
 
@@ -88,9 +86,7 @@ def _import(target: str, name: str) -> Any:
         raise ConfigError(f"model {name!r} cannot be imported from {target}: {error}") from error
 
 
-def _check_contract(
-    model: nn.Module, name: str, n_classes: int, in_channels: int, image_size: tuple[int, int]
-) -> None:
+def _check_contract(model: nn.Module, name: str, n_classes: int, in_channels: int, image_size: tuple[int, int]) -> None:
     """Try the model on two images and raise a `ConfigError` that names what it lacks."""
 
     def refuse(what: str) -> ConfigError:

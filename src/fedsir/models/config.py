@@ -90,7 +90,5 @@ class ModelConfig(BaseModel):
     @model_validator(mode="after")
     def _imagenet_is_resnet18(self) -> ModelConfig:
         if self.weights == "imagenet" and self.name != "resnet18":
-            raise ValueError(
-                f"model.weights=imagenet goes with resnet18 only, not {self.name}; use model.weights=none"
-            )
+            raise ValueError(f"model.weights=imagenet goes with resnet18 only, not {self.name}; use model.weights=none")
         return self

@@ -155,9 +155,7 @@ def _parse(content: bytes, path: Path) -> dict[str, Tensor]:
         reason = str(error).strip().partition("\n")[0]
         raise DataError(f"{path} cannot be read as {path.suffix} weights: {reason}") from error
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
-        raise DataError(
-            f"{path} is not a plain state dict (names to tensors); save model.state_dict() itself"
-        )
+        raise DataError(f"{path} is not a plain state dict (names to tensors); save model.state_dict() itself")
     return tensors
 
 
@@ -175,11 +173,7 @@ def _set_all_but_head(model: nn.Module, tensors: dict[str, Tensor], path: Path) 
         given = tensors[key]
         if given.is_floating_point():
             given = given.to(tensor.dtype)  # half precision is exact in float32
-        if (
-            key == "conv1.weight"
-            and isinstance(model, ResNet18)
-            and given.shape[1:2] == (3,) != tensor.shape[1:2]
-        ):
+        if key == "conv1.weight" and isinstance(model, ResNet18) and given.shape[1:2] == (3,) != tensor.shape[1:2]:
             given = grey_stem(given)
         if given.shape != tensor.shape or given.dtype != tensor.dtype:
             raise DataError(

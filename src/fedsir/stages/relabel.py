@@ -59,9 +59,7 @@ class Relabelling:
     is_undecided: Tensor
 
 
-def residual_subspace(
-    spectrum: Spectrum, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
-) -> Tensor:
+def residual_subspace(spectrum: Spectrum, rank: int, variant: ResidualVariant, block_ratio: float = 10.0) -> Tensor:
     """Return up to `rank` residual right singular vectors, (≤ rank, d).
 
     after_direction : those that follow the leading one (the paper)
@@ -81,9 +79,7 @@ def dominant_block(singular_values: Tensor, ratio: float) -> int:
     return int(reached.to(torch.int8).argmax()) + 1
 
 
-def extract_spectra(
-    grams: ClassGrams, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
-) -> ClassSpectra:
+def extract_spectra(grams: ClassGrams, rank: int, variant: ResidualVariant, block_ratio: float = 10.0) -> ClassSpectra:
     """Return what a clean client sends, from its class Gram matrices (Algorithm 2)."""
     n_classes, d = grams.grams.shape[:2]
     directions = torch.zeros(n_classes, d)
@@ -147,9 +143,7 @@ def aggregate_references(
         direction, residual = _of_client(spokesman, label)
         takes_part = (counts[:, label] >= max(min_samples, 1)) & (weights[:, label] > 0)
         if takes_part.any():
-            chosen = [
-                (everyone[k], float(weights[k, label])) for k in takes_part.nonzero().flatten().tolist()
-            ]
+            chosen = [(everyone[k], float(weights[k, label])) for k in takes_part.nonzero().flatten().tolist()]
             mean_direction, mean_residual, strength = _mean_subspaces(chosen, label, rank)
             if strength >= min_strength:
                 direction, residual = mean_direction, mean_residual
@@ -163,9 +157,7 @@ def _of_client(spectra: ClassSpectra, label: int) -> tuple[Tensor, Tensor]:
     return spectra.directions[label], spectra.residuals[label, : int(spectra.residual_ranks[label])]
 
 
-def _mean_subspaces(
-    chosen: list[tuple[ClassSpectra, float]], label: int, rank: int
-) -> tuple[Tensor, Tensor, float]:
+def _mean_subspaces(chosen: list[tuple[ClassSpectra, float]], label: int, rank: int) -> tuple[Tensor, Tensor, float]:
     """Return (v̄, V̄, λ₁ - λ₂ of the mean projector) for one class."""
     total = sum(weight for _, weight in chosen)
     directions, residuals = zip(*(_of_client(spectra, label) for spectra, _ in chosen), strict=True)
@@ -181,9 +173,7 @@ def _leading(bases: list[Tensor], shares: list[float], rank: int) -> tuple[Tenso
     The stacked rows √share · B have that sum as their Gram matrix, so a thin SVD of the stack, (Σ rank, d),
     replaces an eigendecomposition of size d.
     """
-    stack = torch.cat(
-        [basis.to(torch.float64) * share**0.5 for basis, share in zip(bases, shares, strict=True)]
-    )
+    stack = torch.cat([basis.to(torch.float64) * share**0.5 for basis, share in zip(bases, shares, strict=True)])
     if len(stack) == 0:
         return stack.new_zeros(0), stack
     _, sigma, rows = torch.linalg.svd(stack, full_matrices=False)
@@ -209,7 +199,7 @@ def residual_scores(features: Tensor, references: References) -> Tensor:
     projected = features @ references.residuals.to(features.device).reshape(n_classes * rank, d).T
     norms = projected.reshape(len(features), n_classes, rank).norm(dim=2)
     ranks = references.residual_ranks.to(features.device)
-    scores = norms / ranks.clamp_min(1).sqrt()
+    scores: Tensor = norms / ranks.clamp_min(1).sqrt()
     return scores.masked_fill((ranks == 0) | ~references.is_owned.to(features.device), torch.inf)
 
 
@@ -219,9 +209,7 @@ Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 RULES: dict[str, Rule] = {
     "direction": lambda by_direction, _by_residual, _given: by_direction,
     "residual": lambda _by_direction, by_residual, _given: by_residual,
-    "agreement": lambda by_direction, by_residual, given: torch.where(
-        by_direction == by_residual, by_direction, given
-    ),
+    "agreement": lambda by_direction, by_residual, given: torch.where(by_direction == by_residual, by_direction, given),
 }
 
 

@@ -132,9 +132,9 @@ def noisy_posterior(points: Array) -> Array:
     standard = (points - points.mean(axis=0)) / (points.std(axis=0) + 1e-12)
     # The mixture's start depends on row order: fit sorted rows, so that the clients' order cannot matter.
     order = np.lexsort((standard[:, 1], standard[:, 0]))
-    mixture = GaussianMixture(
-        2, covariance_type="full", reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42
-    ).fit(standard[order])
+    mixture = GaussianMixture(2, covariance_type="full", reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42).fit(
+        standard[order]
+    )
     posterior: Array = mixture.predict_proba(standard)[:, int(np.argmax(mixture.means_[:, 0]))]
     return posterior
 

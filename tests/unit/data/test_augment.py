@@ -54,9 +54,7 @@ def test_three_pixels_by_hand() -> None:
 
 def test_the_seed_decides() -> None:
     images = random_images(64, 3, 32, 32)
-    first, again, other = (
-        augment(images, crop_padding=4, flip=True, generator=generator(seed)) for seed in (1, 1, 2)
-    )
+    first, again, other = (augment(images, crop_padding=4, flip=True, generator=generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -109,9 +107,9 @@ def test_normalise_is_the_formula() -> None:
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     got = normalise(images, mean, std)
     as_channels = (1, 3, 1, 1)
-    expected = (
-        images.double() / 255 - torch.tensor(mean, dtype=torch.float64).view(as_channels)
-    ) / torch.tensor(std, dtype=torch.float64).view(as_channels)
+    expected = (images.double() / 255 - torch.tensor(mean, dtype=torch.float64).view(as_channels)) / torch.tensor(
+        std, dtype=torch.float64
+    ).view(as_channels)
     assert got.dtype == torch.float32
     assert torch.allclose(got.double(), expected, rtol=0, atol=1e-6)
     assert torch.equal(images, before)

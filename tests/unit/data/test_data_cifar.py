@@ -48,9 +48,7 @@ def python2_pickle(pixels: np.ndarray, labels: list[int]) -> bytes:
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_python_and_binary_layouts_read_the_same(tmp_path: Path, protocol: int) -> None:
     records = np.concatenate([np.array(LABELS, np.uint8)[:, None], PIXELS], axis=1)
-    binary = written(tmp_path / "a.bin", records[:4].tobytes()) | written(
-        tmp_path / "b.bin", records[4:].tobytes()
-    )
+    binary = written(tmp_path / "a.bin", records[:4].tobytes()) | written(tmp_path / "b.bin", records[4:].tobytes())
     batches: dict[str, Checksum] = {}
     for name, part in [("a", slice(0, 4)), ("b", slice(4, 6))]:
         content = {"data": PIXELS[part], "labels": LABELS[part], "batch_label": "x"}
@@ -178,9 +176,7 @@ def test_an_archive_without_the_files_leaves_no_folder(tmp_path: Path) -> None:
 def test_a_download_that_fails_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A port nobody listens on stands for a machine without internet.
     monkeypatch.setattr(cifar_download, "HOME", "http://127.0.0.1:9")
-    with pytest.raises(
-        DataError, match=r"could not download http://127.0.0.1:9/cifar-10-binary.tar.gz"
-    ) as caught:
+    with pytest.raises(DataError, match=r"could not download http://127.0.0.1:9/cifar-10-binary.tar.gz") as caught:
         load_cifar("cifar10", tmp_path, download=True)
     assert "\n" not in str(caught.value)
 
@@ -194,9 +190,7 @@ def test_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("name", "folder"), [("cifar10", "cifar-10-batches-bin"), ("cifar100", "cifar-100-binary")]
-)
+@pytest.mark.parametrize(("name", "folder"), [("cifar10", "cifar-10-batches-bin"), ("cifar100", "cifar-100-binary")])
 def test_the_published_files(name: str, folder: str) -> None:
     data_dir = data_directory()
     if not (data_dir / folder).is_dir():

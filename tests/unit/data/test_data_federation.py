@@ -196,9 +196,7 @@ def test_an_empty_client_is_said() -> None:
 
 
 def test_a_client_is_handed_given_labels_only() -> None:
-    data, truth = build_federation(
-        DataConfig(n_clients=3, noise_rate=1.0, noisy_clients="all"), source(), seed=0
-    )
+    data, truth = build_federation(DataConfig(n_clients=3, noise_rate=1.0, noisy_clients="all"), source(), seed=0)
     held = client_data(data, "1")
     assert len(held) == data.size_by_client["1"]
     assert held.labels.tolist() == data.given_labels[data.rows("1")].tolist()

@@ -142,8 +142,6 @@ def test_score_refuses_what_does_not_fit():
 def test_evaluation_imports_without_torch():
     modules = ("accuracy", "identification", "relabeling", "statistics")
     code = (
-        "import sys, "
-        + ", ".join(f"fedsir.evaluate.{name}" for name in modules)
-        + "; sys.exit('torch' in sys.modules)"
+        "import sys, " + ", ".join(f"fedsir.evaluate.{name}" for name in modules) + "; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -118,9 +118,7 @@ def test_overall_pools_samples_not_clients():
     assert (noisy.n, noisy.noise_before, noisy.noise_after) == (4, 0.75, 0.5)
     assert (noisy.precision, noisy.recall, noisy.n_harmed) == (1.0, pytest.approx(1 / 3), 0)
     everybody = overall(reports, reports)
-    pooled = score_relabeling(
-        *(np.concatenate([part[k] for k in "abc"]) for part in (TRUE, GIVEN, CORRECTED))
-    )
+    pooled = score_relabeling(*(np.concatenate([part[k] for k in "abc"]) for part in (TRUE, GIVEN, CORRECTED)))
     assert everybody == pooled
 
 

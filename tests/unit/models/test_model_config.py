@@ -18,9 +18,7 @@ class FakeEntryPoint:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [FakeEntryPoint("tiny", "plug.nets:Tiny"), FakeEntryPoint("resnet18", "plug.nets:Impostor")]
-    monkeypatch.setattr(
-        model_config, "entry_points", lambda group: points if group == "fedsir.models" else []
-    )
+    monkeypatch.setattr(model_config, "entry_points", lambda group: points if group == "fedsir.models" else [])
 
 
 def test_defaults() -> None:

@@ -25,9 +25,7 @@ from fedsir.randomness import KeyedRandom
 
 
 def build(name: str, n_classes: int = 10, in_channels: int = 3, seed: int = 0) -> nn.Module:
-    return build_model(
-        ModelConfig(name=name), n_classes=n_classes, in_channels=in_channels, random=KeyedRandom(seed)
-    )
+    return build_model(ModelConfig(name=name), n_classes=n_classes, in_channels=in_channels, random=KeyedRandom(seed))
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +191,7 @@ def test_download_asks_for_the_published_file(tmp_path: Path, pretrained, monkey
     def retrieve(url: str, known_hash: str, fname: str, path: Path) -> str:
         asked.update(url=url, known_hash=known_hash)
         torch.save(pretrained, path / fname)
-        monkeypatch.setattr(
-            model_weights, "OFFICIAL_SHA256", hashlib.sha256((path / fname).read_bytes()).hexdigest()
-        )
+        monkeypatch.setattr(model_weights, "OFFICIAL_SHA256", hashlib.sha256((path / fname).read_bytes()).hexdigest())
         return str(path / fname)
 
     monkeypatch.setattr(pooch, "retrieve", retrieve)

@@ -14,9 +14,7 @@ from fedsir.randomness import KeyedRandom
 
 
 def build(name: str, n_classes: int = 10, in_channels: int = 3) -> nn.Module:
-    return build_model(
-        ModelConfig(name=name), n_classes=n_classes, in_channels=in_channels, random=KeyedRandom(0)
-    )
+    return build_model(ModelConfig(name=name), n_classes=n_classes, in_channels=in_channels, random=KeyedRandom(0))
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -75,8 +73,7 @@ def test_resnet18_computes_what_the_paper_draws() -> None:
 
     def norm(x: Tensor, name: str) -> Tensor:
         mean, variance, scale, shift = (
-            weights[f"{name}.{part}"].view(1, -1, 1, 1)
-            for part in ("running_mean", "running_var", "weight", "bias")
+            weights[f"{name}.{part}"].view(1, -1, 1, 1) for part in ("running_mean", "running_var", "weight", "bias")
         )
         return (x - mean) / (variance + 1e-5).sqrt() * scale + shift
 
