@@ -100,5 +100,6 @@ class ClientHost:
                 n_classes=spec.n_classes,
                 in_channels=spec.in_channels,
                 random=KeyedRandom(spec.seed),
+                image_size=spec.store.image_shape[1:],
             )
         return copy.deepcopy(self._template)
