@@ -81,10 +81,13 @@ def parse_assignment(text: str) -> Tree:
         value = tomllib.loads(f"value = {value_text}")["value"]
     except tomllib.TOMLDecodeError:
         value = value_text.strip()
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    assert isinstance(value, dict)
-    return value
+    return nested(key, value)
+
+
+def nested(key: str, value: Any) -> Tree:
+    """Return the tree that has `value` at the dotted `key` and nothing else."""
+    first, _, rest = key.partition(".")
+    return {first: nested(rest, value) if rest else value}
 
 
 def _explain(problem: ValidationError, model: type[BaseModel], prefix: str) -> str:

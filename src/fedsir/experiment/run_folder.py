@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import tomllib
@@ -45,19 +46,21 @@ class RunFolder:
     @contextlib.contextmanager
     def opened(self, config: RunConfig) -> Iterator[None]:
         """Claim the folder for this run: create it, or make sure that it belongs to the same settings."""
-        self._check(config)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise RunFolderError(f"Cannot create {self.path}: {problem.strerror}. Choose another --out.") from None
         lock = filelock.FileLock(self.path / ".lock")
         try:
+            self._check(config)
+            self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except filelock.Timeout:
             raise RunFolderError(
                 f"{self.path} is in use by another process: wait for it, or choose another --out."
             ) from None
+        except OSError as problem:
+            raise RunFolderError(f"Cannot use {self.path}: {problem.strerror}. Choose another --out.") from None
         try:
+            self._check(config)  # again: another process may have begun a run here before the lock was ours
+            for leftover in self.path.glob(".*.part"):  # a kill while a file was being written
+                leftover.unlink()
             if not (self.path / "config.toml").exists():
                 self.write("config.toml", config.to_toml().encode())
             yield
@@ -92,7 +95,9 @@ class RunFolder:
         try:
             return tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
-            raise RunFolderError(f"{self.path / 'config.toml'} cannot be read: {problem}.") from None
+            raise RunFolderError(
+                f"{self.path / 'config.toml'} cannot be read: {problem}. Restore it, or choose another --out."
+            ) from None
 
     # ------------------------------------------------------------------ files
 
@@ -115,43 +120,56 @@ class RunFolder:
             ) from None
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write(name, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+        self.write(name, (json.dumps(strict_json(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
-    def read_json(self, name: str) -> Any | None:
-        """Return a JSON file's content, None if it is not there."""
+    def read_json(self, name: str, needs: str) -> dict[str, Any] | None:
+        """Return a JSON file's object, None if the file is not there; without the key `needs` it is damaged."""
         path = self.path / name
         if not path.exists():
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise RunFolderError(f"{path} is damaged: remove it and run the same command again.") from None
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            value = None
+        if not isinstance(value, dict) or needs not in value:
+            raise RunFolderError(f"{path} is damaged: remove it and run the same command again.")
+        return value
 
     # ------------------------------------------------------------------ metrics
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         path = self.path / "metrics.jsonl"
         try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            with path.open("ab") as file:
+                file.write(_line(line))
+                file.flush()
+                os.fsync(file.fileno())  # the checkpoint that follows counts on it
         except OSError as problem:
-            raise RunFolderError(f"Could not append to {path}: {problem.strerror}.") from None
+            raise RunFolderError(
+                f"Could not append to {path}: {problem.strerror}. Once that is put right, the same command goes on "
+                "from the last checkpoint."
+            ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the whole lines of metrics.jsonl; a line that was cut short is left out."""
         path = self.path / "metrics.jsonl"
         lines = []
-        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            with contextlib.suppress(json.JSONDecodeError):
+        # Bytes: a cut may go through a letter of several bytes, and only \n ends a line.
+        for text in path.read_bytes().split(b"\n") if path.exists() else ():
+            with contextlib.suppress(ValueError):
                 lines.append(json.loads(text))
         return lines
 
     def drop_metrics_after(self, t: int) -> None:
         """Forget the lines of rounds beyond the checkpoint."""
         kept = [line for line in self.metrics() if line["round"] <= t]
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+        if [line["round"] for line in kept] != list(range(t + 1)):
+            raise RunFolderError(
+                f"{self.path / 'metrics.jsonl'} lacks rounds that the checkpoint of round {t} has behind it: "
+                "restore the file, or remove the folder and run the command again."
+            )
         if (self.path / "metrics.jsonl").exists():
-            self.write("metrics.jsonl", text.encode())
+            self.write("metrics.jsonl", b"".join(map(_line, kept)))
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -168,7 +186,10 @@ class RunFolder:
         if not found:
             return None
         digest, path = found[-1]
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as problem:
+            raise RunFolderError(f"{path} cannot be read: {problem.strerror}. Choose another --out.") from None
         if hashlib.sha256(content).hexdigest()[:16] != digest:
             raise RunFolderError(
                 f"{path} is damaged (its content does not match the hash in its name): remove the folder and "
@@ -179,6 +200,19 @@ class RunFolder:
     def _checkpoints(self) -> list[tuple[str, Path]]:
         matches = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")]
         return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
+
+
+def strict_json(value: Any) -> Any:
+    """Return a tree with None for every number that JSON has no word for (NaN, infinity): undefined is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: strict_json(child) for key, child in value.items()}
+    return [strict_json(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _line(metrics: Mapping[str, Any]) -> bytes:
+    return (json.dumps(strict_json(metrics), ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
