@@ -11,7 +11,6 @@ from fedsir import __version__
 from fedsir.cli import demo, doctor, listing, plan, run, show
 from fedsir.errors import FedsirError
 
-INTERRUPTED = 130  # what shells expect after Ctrl-C
 USER_ERROR = 2
 
 app = typer.Typer(
@@ -52,8 +51,6 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except FedsirError as problem:
-        typer.echo(f"fedsir: {problem}", err=True)
+        one_line = " ".join(str(problem).splitlines())  # a path may hold a line break
+        typer.echo(f"fedsir: {one_line}", err=True)
         sys.exit(USER_ERROR)
-    except KeyboardInterrupt:
-        typer.echo("fedsir: stopped.", err=True)
-        sys.exit(INTERRUPTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +19,15 @@ def demo(
     noise_rate: Annotated[float, typer.Option(help="Share of wrong labels on noisy clients, 0 to 1.")] = 0.8,
     out: Annotated[Path, typer.Option(help="Where the two run folders go.")] = Path("runs/demo"),
     workers: options.Workers = None,
+    as_json: options.Json = False,
 ) -> None:
     """See FedSIR find noisy clients, repair their labels and beat plain averaging (about half a minute)."""
-    results = []
+    results = {}
     for method in ("fedavg", "fedsir"):
         tree = {"seed": seed, "method": {"name": method}, "data": {"noise_rate": noise_rate}}
         folder = out / f"{method}-n{noise_rate:g}-s{seed}"
-        results.append(execute(resolve("digits", tree), out=folder, workers=options.n_workers(workers)))
-    result_table(results)
+        results[method] = execute(resolve("digits", tree), out=folder, workers=options.n_workers(workers))
+    if as_json:
+        typer.echo(json.dumps(results, ensure_ascii=False))
+    else:
+        result_table(list(results.values()))

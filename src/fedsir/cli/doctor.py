@@ -24,11 +24,10 @@ def doctor(data_dir: options.DataDir = None, as_json: options.Json = False) -> N
 
 
 def _examine(data_dir: Path | None) -> dict[str, Any]:
-    import torch
-
     from fedsir.data.directory import data_directory
     from fedsir.data.source import DATASETS, load_source
     from fedsir.errors import DataError
+    from fedsir.experiment.devices import available_devices
     from fedsir.experiment.provenance import processor, versions
     from fedsir.models.weights import OFFICIAL_FILE, OTHER_FILE
 
@@ -41,14 +40,11 @@ def _examine(data_dir: Path | None) -> dict[str, Any]:
         except DataError as problem:
             data[name] = str(problem)
     weights = [name for name in (OFFICIAL_FILE, OTHER_FILE) if (folder / name).is_file()]
-    devices = ["cpu"]
-    devices += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    devices += ["mps"] if torch.backends.mps.is_available() else []
     return {
         "versions": versions(),
         "processor": processor(),
         "cores": options.n_workers(None),
-        "devices": devices,
+        "devices": available_devices(),
         "data_directory": str(folder),
         "data": data,
         "imagenet_weights": weights[0] if weights else None,

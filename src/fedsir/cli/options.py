@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from fedsir.errors import ConfigError
 from fedsir.experiment.config import RunConfig
+from fedsir.experiment.provenance import cores
 from fedsir.experiment.recipes import resolve
 from fedsir.models.config import is_dotted
 
@@ -73,7 +73,7 @@ def settings(
 def n_workers(given: int | None) -> int:
     """Return how many worker processes to use: as told, else one per core this process may use."""
     if given is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores()
     if given < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {given})")
     return given

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedsir.cli import options
 
@@ -51,9 +52,10 @@ def plan(
 
 def _print(planned: dict[str, Any]) -> None:
     console = Console()
-    console.print(f"{planned['name']}: {planned['n_train']:,} training images, {planned['n_test']:,} test images")
+    headline = f"{planned['name']}: {planned['n_train']:,} training images, {planned['n_test']:,} test images"
+    console.print(headline, markup=False)
     for note in planned["notes"]:
-        console.print(f"note: {note}", highlight=False)
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(_client_table(planned))
     if len(planned["client_sizes"]) > MOST_ROWS:
         console.print(f"… and {len(planned['client_sizes']) - MOST_ROWS} clients more (--json has them all)")
@@ -77,14 +79,14 @@ def _client_table(planned: dict[str, Any]) -> Table:
     table.add_column("labels")
     table.add_column("noise", justify="right")
     for name in names[:MOST_CLASSES]:
-        table.add_column(name, justify="right", overflow="ellipsis", max_width=7)
+        table.add_column(Text(name), justify="right", overflow="ellipsis", max_width=7)
     if len(names) > MOST_CLASSES:
         table.add_column(f"+{len(names) - MOST_CLASSES}")
     noise, noisy = planned["noise_by_client"], set(planned["noisy_clients"])
     for client in list(planned["client_sizes"])[:MOST_ROWS]:
         verdict = "?" if not planned["truth_is_known"] else "noisy" if client in noisy else "clean"
         table.add_row(
-            client,
+            Text(client),  # names are the user's: a bracket in one is no markup
             f"{planned['client_sizes'][client]:,}",
             verdict,
             "?" if noise is None else f"{noise[client]:.0%}",

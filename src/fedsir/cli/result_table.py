@@ -34,7 +34,7 @@ def result_table(results: list[dict[str, Any]]) -> None:
         style="dim",
     )
     for result in results:
-        console.print(f"run folder: {result['run_dir']}", soft_wrap=True, highlight=False)
+        console.print(f"run folder: {result['run_dir']}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _share(value: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsir.cli import options
+from fedsir.cli import INTERRUPTED, options
 from fedsir.cli.result_table import result_table
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def execute(
             return run_experiment(config, Where(folder, workers, device, data_dir, download, progress))
         except KeyboardInterrupt:
             typer.echo(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
 
 
 @contextlib.contextmanager

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from fedsir.data.augment import normalise
 from fedsir.engines.wire import decode, encode
+from fedsir.evaluate.accuracy import predict
 from fedsir.methods.base import Client, MethodConfig
 from fedsir.methods.registry import method_class
-from fedsir.models.build import build_model
+from fedsir.models.build import build_model, training_model
+from fedsir.models.weights import load_weights
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
@@ -51,6 +54,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class PredictCall:
+    """A slice of the test images to predict with the model that is the common payload; no client takes part."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Answer:
     """reply and state as bytes, or the reason of a failure; seconds is the client's computing time."""
 
@@ -69,9 +80,11 @@ class ClientHost:
         self._method = method_class(spec.method)(spec.method_config)
         self._template: nn.Module | None = None
 
-    def answer(self, call: Call, common: bytes) -> Answer:
+    def answer(self, call: Call | PredictCall, common: bytes) -> Answer:
         """Run one task; whatever goes wrong on a client is that client's failure, not the round's."""
         began = time.perf_counter()
+        if isinstance(call, PredictCall):
+            return Answer(self._predict(call, common), None, time.perf_counter() - began)
         try:
             client = self._client(call)
             payload: dict[str, Any] = decode(common) | decode(call.own)
@@ -92,14 +105,28 @@ class ClientHost:
             device=spec.device,
         )
 
+    def _predict(self, call: PredictCall, common: bytes) -> bytes:
+        store, device = self._spec.store, self._spec.device
+        module = self._new_module()
+        load_weights(module, decode(common))
+        predicted = predict(
+            module.to(device),
+            store.test_images()[call.start : call.stop],
+            lambda images: normalise(images, store.mean, store.std),
+            device=device,
+        )
+        return encode({"predicted": predicted})
+
     def _new_module(self) -> nn.Module:
         if self._template is None:
             spec = self._spec
-            self._template = build_model(
+            image_size = spec.store.image_shape[1:]
+            stock = build_model(
                 spec.model,
                 n_classes=spec.n_classes,
                 in_channels=spec.in_channels,
                 random=KeyedRandom(spec.seed),
-                image_size=spec.store.image_shape[1:],
+                image_size=image_size,
             )
+            self._template = training_model(stock, spec.model.name, image_size)
         return copy.deepcopy(self._template)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClientStore:
-    """Training samples sorted by client, so that a client's data are a view and never a copy.
+    """Training samples sorted by client, so that a client's data are a view and never a copy; and the test images.
 
     When `folder` is set, the tensors are shared files in it: every process that maps them shares the same memory, and
     pickling the store (to start a worker) sends only their names.
@@ -25,6 +26,7 @@ class ClientStore:
 
     rows_by_client: dict[str, tuple[int, int]]
     image_shape: tuple[int, int, int]
+    n_test: int
     n_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -35,12 +37,17 @@ class ClientStore:
 
     @classmethod
     def of(cls, data: FederatedData, folder: Path | None = None) -> ClientStore:
-        """Take over a federation's training samples; with `folder`, write them there for other processes to map."""
-        images = torch.from_numpy(data.images)
-        labels = torch.from_numpy(data.given_labels)
+        """Take over a federation's images; with `folder`, write them there for other processes to map."""
+        tensors = {
+            "images": torch.from_numpy(data.images),
+            "labels": torch.from_numpy(data.given_labels),
+            "test_images": torch.from_numpy(data.test_images),
+        }
+        rows = zip(data.clients, data.offsets[:-1], data.offsets[1:], strict=True)
         store = cls(
-            rows_by_client={name: (rows.start, rows.stop) for name in data.clients if (rows := data.rows(name))},
-            image_shape=(images.shape[1], images.shape[2], images.shape[3]),
+            rows_by_client={name: (start, stop) for name, start, stop in rows},
+            image_shape=(data.channels, *data.image_size),
+            n_test=len(data.test_labels),
             n_classes=data.n_classes,
             mean=data.mean,
             std=data.std,
@@ -49,21 +56,18 @@ class ClientStore:
             folder=folder,
         )
         if folder is None:
-            store._loaded.update(images=images, labels=labels)
+            store._loaded.update(tensors)
         else:
-            for name, tensor in (("images", images), ("labels", labels)):
-                shared = torch.from_file(str(folder / name), shared=True, size=tensor.numel(), dtype=tensor.dtype)
-                shared.copy_(tensor.flatten())
+            for name, tensor in tensors.items():
+                _mapped(folder / name, tensor.dtype, tuple(tensor.shape)).copy_(tensor)
         return store
 
     def client_data(self, client: str) -> ClientData:
         """Return one client's view."""
-        if not self._loaded:
-            self._map()
         start, stop = self.rows_by_client[client]
         return ClientData(
-            images=self._loaded["images"][start:stop],
-            labels=self._loaded["labels"][start:stop],
+            images=self._tensor("images")[start:stop],
+            labels=self._tensor("labels")[start:stop],
             n_classes=self.n_classes,
             mean=self.mean,
             std=self.std,
@@ -71,21 +75,32 @@ class ClientStore:
             crop_padding=self.crop_padding,
         )
 
+    def test_images(self) -> Tensor:
+        """Return the test images, (n_test, channels, h, w) uint8; their labels stay with the evaluator."""
+        return self._tensor("test_images")
+
     def size(self, client: str) -> int:
         """Return how many samples a client has."""
         start, stop = self.rows_by_client[client]
         return stop - start
 
-    def _map(self) -> None:
-        assert self.folder is not None, "a store without a folder holds its tensors from the start"
-        n = max(stop for _, stop in self.rows_by_client.values())
-        channels, height, width = self.image_shape
-        images = torch.from_file(
-            str(self.folder / "images"), shared=True, size=n * channels * height * width, dtype=torch.uint8
-        )
-        labels = torch.from_file(str(self.folder / "labels"), shared=True, size=n, dtype=torch.int64)
-        self._loaded.update(images=images.view(n, *self.image_shape), labels=labels)
+    def _tensor(self, name: str) -> Tensor:
+        if name not in self._loaded:
+            assert self.folder is not None, "a store without a folder holds its tensors from the start"
+            n = max(stop for _, stop in self.rows_by_client.values())
+            shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+                "images": (torch.uint8, (n, *self.image_shape)),
+                "labels": (torch.int64, (n,)),
+                "test_images": (torch.uint8, (self.n_test, *self.image_shape)),
+            }
+            self._loaded[name] = _mapped(self.folder / name, *shapes[name])
+        return self._loaded[name]
 
     def __getstate__(self) -> dict[str, object]:
         assert self.folder is not None, "only a store in shared files can be sent to another process"
         return {**self.__dict__, "_loaded": {}}
+
+
+def _mapped(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor whose memory is the file, created if need be; all processes that map it share it."""
+    return torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=dtype).view(shape)

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsir.engines.client_host import Call
+from fedsir.engines.client_host import Call, PredictCall
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import MethodError
 from fedsir.methods.base import ClientId, Payload, Reply, Weights
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from fedsir.engines.local import Engine
 
 _EMPTY = encode({})
+TEST_SLICE = 1000  # test images per call: enough to share among workers, few enough to be worth a call
 
 
 @dataclass
@@ -107,6 +110,7 @@ class EngineFederation:
         ]
         answers = {}
         for call, answer in self._engine.run(calls, common):
+            assert isinstance(call, Call)
             self._count(self.log.bytes_down, call.client, len(common) + (len(call.own) if each else 0))
             self._count(self.log.seconds, call.client, answer.seconds)
             answers[call.client] = answer
@@ -130,6 +134,17 @@ class EngineFederation:
                 f"client {first}: {self.log.failures[first]}."
             )
         return replies
+
+    def predict(self, model: Weights, n_test: int) -> NDArray[np.int64]:
+        """Return the class that `model` gives each test image, (n_test,); the server's own work, no client's."""
+        calls = [PredictCall(start, min(start + TEST_SLICE, n_test)) for start in range(0, n_test, TEST_SLICE)]
+        predicted = np.empty(n_test, dtype=np.int64)
+        for call, answer in self._engine.run(calls, encode(model)):
+            if answer.reply is None:
+                raise MethodError(f"The model could not be evaluated: {answer.failure}.")
+            assert isinstance(call, PredictCall)
+            predicted[call.start : call.stop] = decode(answer.reply)["predicted"].numpy()
+        return predicted
 
     def reject(self, client: ClientId, reason: str) -> None:
         self.log.failures[client] = reason

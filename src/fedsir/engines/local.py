@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from fedsir.engines.client_host import Answer, Call, ClientHost, HostSpec
+from fedsir.engines.client_host import Answer, Call, ClientHost, HostSpec, PredictCall
+
+AnyCall = Call | PredictCall
 
 
 class Engine(Protocol):
     """Runs calls somewhere; the order of the answers says nothing."""
 
-    def run(self, calls: Sequence[Call], common: bytes) -> Iterator[tuple[Call, Answer]]: ...
+    def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]: ...
 
     def close(self) -> None: ...
 
@@ -27,7 +29,7 @@ class InProcessEngine:
     def __init__(self, spec: HostSpec) -> None:
         self._host = ClientHost(spec)
 
-    def run(self, calls: Sequence[Call], common: bytes) -> Iterator[tuple[Call, Answer]]:
+    def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
         for call in calls:
             yield call, self._host.answer(call, common)
 
@@ -43,11 +45,10 @@ class WorkerEngine:
         self._spec = spec
         self._workers = [_Worker(self._context, spec) for _ in range(n_workers)]
 
-    def run(self, calls: Sequence[Call], common: bytes) -> Iterator[tuple[Call, Answer]]:
-        size = self._spec.store.size
-        waiting = deque(sorted(calls, key=lambda call: size(call.client), reverse=True))
-        retried: set[str] = set()
-        busy: dict[Connection, tuple[_Worker, Call]] = {}
+    def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
+        waiting = deque(sorted(calls, key=self._size, reverse=True))
+        retried: set[AnyCall] = set()
+        busy: dict[Connection, tuple[_Worker, AnyCall]] = {}
         idle = list(self._workers)
         for worker in idle:
             worker.forget_common()
@@ -64,15 +65,18 @@ class WorkerEngine:
                 except (EOFError, OSError):
                     worker = self._replace(worker)
                     idle.append(worker)
-                    if call.client in retried:
+                    if call in retried:
                         yield call, Answer(None, None, 0.0, failure="its worker process died twice")
                     else:
                         # Once may be an accident (memory ran out beside a larger neighbour): try it again.
-                        retried.add(call.client)
+                        retried.add(call)
                         waiting.append(call)
                     continue
                 idle.append(worker)
                 yield call, answer
+
+    def _size(self, call: AnyCall) -> int:
+        return self._spec.store.size(call.client) if isinstance(call, Call) else call.stop - call.start
 
     def _replace(self, dead: _Worker) -> _Worker:
         dead.stop()
@@ -98,7 +102,7 @@ class _Worker:
     def forget_common(self) -> None:
         self._has_common = False
 
-    def send(self, call: Call, common: bytes) -> None:
+    def send(self, call: AnyCall, common: bytes) -> None:
         """Hand over a call; the common payload travels once per `ask` and worker."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker shows in recv
             self.connection.send((call, None if self._has_common else common))

@@ -39,13 +39,13 @@ def decode(data: bytes) -> Any:
         tensors = safetensors.torch.load(data)
         shape = json.loads(tensors.pop(_SHAPE).numpy().tobytes())
         return _restore(shape, tensors)
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as problem:
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, RecursionError) as problem:
         raise WireError(f"These bytes are no fedsir payload: {problem}.") from problem
 
 
 def _flatten(node: Any, tensors: dict[str, Tensor], where: str) -> Any:
-    if isinstance(node, np.ndarray):
-        node = torch.from_numpy(np.ascontiguousarray(node))
+    if isinstance(node, np.ndarray) and node.dtype.kind in "biufc":  # booleans and numbers, no objects or strings
+        node = torch.from_numpy(np.asarray(node, order="C"))  # ascontiguousarray would make 0-d arrays 1-d
     if isinstance(node, Tensor):
         name = str(len(tensors))
         # clone() where the storage is shared: safetensors refuses tensors that overlap.

@@ -56,5 +56,5 @@ class Checkpoint:
                 seconds=tree["seconds"],
                 config_sha256=config_sha256,
             )
-        except (WireError, KeyError, TypeError) as problem:
+        except (WireError, KeyError, TypeError, AttributeError) as problem:
             raise RunFolderError(f"The checkpoint cannot be read: {problem}. Choose another --out.") from problem

@@ -78,9 +78,11 @@ def parse_assignment(text: str) -> Tree:
     if not equals or not key or not all(key.split(".")):
         raise ConfigError(f"--set {text}: give a key and a value, as in --set method.lr=0.001.")
     try:
-        value = tomllib.loads(f"value = {value_text}")["value"]
+        read = tomllib.loads(f"value = {value_text}")
     except tomllib.TOMLDecodeError:
-        value = value_text.strip()
+        read = {}
+    # A text of several lines may parse as more than one assignment, which it is not.
+    value = read["value"] if read.keys() == {"value"} else value_text.strip()
     return nested(key, value)
 
 

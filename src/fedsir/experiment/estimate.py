@@ -14,7 +14,7 @@ from fedsir.data.federation import build_federation
 from fedsir.data.source import load_source
 from fedsir.experiment.evaluation import describe_data
 from fedsir.methods.registry import method_class
-from fedsir.models.build import build_model
+from fedsir.models.build import build_model, training_model
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 
@@ -64,13 +64,14 @@ def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, 
 def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, int]:
     """Return seconds per image of a training step on one core, and the bytes of the model."""
     torch.set_num_threads(1)
-    module = build_model(
+    stock = build_model(
         config.model,
         n_classes=data.n_classes,
         in_channels=data.channels,
         random=KeyedRandom(config.seed, ("model",)),
         image_size=data.image_size,
     )
+    module = training_model(stock, config.model.name, data.image_size)
     batch = min(config.method.batch_size, 64)
     images = torch.zeros(batch, data.channels, *data.image_size)
     labels = torch.arange(batch) % data.n_classes

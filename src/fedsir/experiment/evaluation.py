@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from fedsir.data.augment import normalise
 from fedsir.engines.wire import decode
-from fedsir.evaluate.accuracy import AccuracyReport, predict, score
+from fedsir.evaluate.accuracy import AccuracyReport, score
 from fedsir.evaluate.identification import IdentificationReport, score_identification
 from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling_by_client
-from fedsir.models.weights import load_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import nn
 
     from fedsir.data.federation import FederatedData, GroundTruth
-    from fedsir.methods.base import Weights
     from fedsir.stages.split import ClientSplit
 
 
@@ -32,22 +25,6 @@ class Evaluator:
 
     data: FederatedData
     truth: GroundTruth
-    module: nn.Module
-    device: str
-    n_threads: int
-
-    def predictions(self, weights: Weights) -> NDArray[np.int64]:
-        """Return the predicted class of each test image, (n_test,)."""
-        load_weights(self.module, weights)
-        self.module.to(self.device)
-        images = torch.from_numpy(self.data.test_images)
-        with torch_threads(self.n_threads):
-            return predict(
-                self.module,
-                images,
-                lambda batch: normalise(batch, self.data.mean, self.data.std),
-                device=self.device,
-            )
 
     def accuracy(self, predicted: NDArray[np.int64]) -> AccuracyReport:
         return score(predicted, self.data.test_labels, self.data.n_classes)
@@ -80,17 +57,6 @@ class Evaluator:
         )
         judged = self.truth.noisy_clients if self.truth.is_known else self.data.clients
         return overall(by_client, set(judged)), by_client
-
-
-@contextlib.contextmanager
-def torch_threads(n: int) -> Iterator[None]:
-    """Use n threads inside the block. Only where bits do not matter: sums depend on how threads share them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def describe_data(data: FederatedData, truth: GroundTruth) -> dict[str, Any]:

@@ -48,17 +48,17 @@ class RoundLines:
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
         self._clock = _Clock(config.rounds, len(earlier))
-        self._console.print(_headline(config, data, earlier), highlight=False)
+        _print_line(self._console, _headline(config, data, earlier))
         for note in data.notes:
-            self._console.print(f"note: {note}", highlight=False)
+            _print_line(self._console, f"note: {note}")
 
     def round_done(self, metrics: dict[str, Any]) -> None:
         self._clock.tick()
         cells = zip(COLUMNS, _cells(metrics), strict=True)
         line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
-        self._console.print(f"{line}  eta {self._clock.eta()}", highlight=False, soft_wrap=True)
+        _print_line(self._console, f"{line}  eta {self._clock.eta()}")
         for client, reason in metrics["failures"].items():
-            self._console.print(f"  client {client} left out: {reason}", highlight=False, soft_wrap=True)
+            _print_line(self._console, f"  client {client} left out: {reason}")
 
     def finished(self, result: dict[str, Any]) -> None:
         """The result's table is the command line's."""
@@ -75,9 +75,9 @@ class LiveTable:
         self._clock = _Clock(config.rounds, len(earlier))
         self._rows = [_cells(metrics) for metrics in earlier]
         self._config = config
-        self._console.print(_headline(config, data, earlier), highlight=False)
+        _print_line(self._console, _headline(config, data, earlier))
         for note in data.notes:
-            self._console.print(f"note: {note}", highlight=False)
+            _print_line(self._console, f"note: {note}")
         self._live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -86,7 +86,7 @@ class LiveTable:
         self._clock.tick()
         self._rows.append(_cells(metrics))
         for client, reason in metrics["failures"].items():
-            self._live.console.print(f"round {metrics['round']}: client {client} left out: {reason}")
+            _print_line(self._console, f"round {metrics['round']}: client {client} left out: {reason}")
         self._live.update(self._table(), refresh=True)
 
     def finished(self, result: dict[str, Any]) -> None:
@@ -128,6 +128,11 @@ def _cells(metrics: dict[str, Any]) -> tuple[str, ...]:
         number("noise_after", ".1%"),
         number("seconds", ".1f"),
     )
+
+
+def _print_line(console: Console, text: str) -> None:
+    """Print one line as it is: client names and reasons may hold brackets, which are no markup here."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _headline(config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> str:

@@ -32,13 +32,18 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def provenance(*, weights: dict[str, Any], workers: int, device: str) -> dict[str, Any]:
     """Return provenance.json."""
     return {
         "versions": versions(),
         "platform": platform.platform(),
         "processor": processor(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "workers": workers,
         "device": device,
         "initial_weights": weights,

@@ -6,6 +6,7 @@ A recipe is a TOML file of settings with two tables of its own: `summary`, a lin
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -16,6 +17,7 @@ from fedsir.data.source import DATASETS
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.experiment.config import RunConfig, Tree, merge, parse_assignment, parse_config
 from fedsir.methods.base import MethodConfig
+from fedsir.methods.registry import method_class
 
 # The recipe that a bare `--dataset NAME` starts from; a path starts from the last one.
 RECIPE_OF_DATASET = {"digits": "digits", "cifar10": "cifar10", "cifar100": "cifar100"}
@@ -24,25 +26,29 @@ RECIPE_OF_OWN_DATA = "own-data"
 
 def recipe_names() -> dict[str, str]:
     """Return name → summary of the recipes that come with fedsir."""
-    found = sorted(path.name for path in files("fedsir.recipes").iterdir() if path.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): load_recipe(name.removesuffix(".toml"))["summary"] for name in found}
+    return {name: load_recipe(name)["summary"] for name in _packaged_names()}
+
+
+def _packaged_names() -> list[str]:
+    found = (path.name for path in files("fedsir.recipes").iterdir())
+    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
 
 
 def load_recipe(name: str) -> Tree:
     """Return a recipe as it is written: by name, or a user's own TOML file by path."""
-    packaged = files("fedsir.recipes") / f"{name}.toml"
-    if "/" not in name and "\\" not in name and packaged.is_file():
-        return tomllib.loads(packaged.read_text(encoding="utf-8"))
+    if name in (packaged := _packaged_names()):
+        return tomllib.loads((files("fedsir.recipes") / f"{name}.toml").read_text(encoding="utf-8"))
     path = Path(name)
-    if not path.is_file():
-        known = recipe_names()
+    if not os.path.isfile(path):  # noqa: PTH113 - False, not an error, for a name that is too long
         raise ConfigError(
-            f"There is no recipe or file {name!r}.{did_you_mean(name, known)} Recipes: {', '.join(known)}."
+            f"There is no recipe or file {name!r}.{did_you_mean(name, packaged)} Recipes: {', '.join(packaged)}."
         )
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
+    except OSError as problem:
+        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
 
 
 def resolve(
@@ -54,25 +60,36 @@ def resolve(
     over: Tree = dict(options or {})
     for text in assignments:
         over = merge(over, parse_assignment(text))
-    if "method" in over and not isinstance(over["method"], Mapping):
-        raise ConfigError("method: name a setting of it, as in --set method.lr=0.001; --method names the method.")
+    _table(over, "method", " --method names the method.")
+    _table(over, "data")
     tree = load_recipe(recipe or default_recipe(over))
     tree.pop("summary", None)
-    per_method = tree.pop("per_method", {})
-    written_for = tree.get("method", {}).get("name")
-    name = over.get("method", {}).get("name", written_for)
+    per_method = _table(tree, "per_method")
+    tree.pop("per_method", None)
+    for method in per_method:
+        method_class(method)  # a misspelt one would never apply
+    written_for = _table(tree, "method").get("name")
+    name = str(_table(over, "method").get("name", written_for))
     if name != written_for:
         # What the recipe says about another method does not apply; what it says about training does.
         tree["method"] = {k: v for k, v in tree.get("method", {}).items() if k in MethodConfig.model_fields}
-    return parse_config(merge(merge(tree, {"method": per_method.get(name, {})}), over))
+    return parse_config(merge(merge(tree, {"method": _table(per_method, name)}), over))
+
+
+def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, Any]:
+    """Return the table of that name, empty if there is none; a plain value in its place is an error."""
+    value = tree.get(key, {})
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{key}: is a table of settings, as in --set {key}.NAME=VALUE, not {value!r}.{advice}")
+    return value
 
 
 def default_recipe(over: Mapping[str, Any]) -> str:
     """Return the recipe to start from when only a data set is named."""
-    dataset = str(dict(over.get("data", {})).get("dataset", "digits"))
+    dataset = str(_table(over, "data").get("dataset", "digits"))
     if dataset in RECIPE_OF_DATASET:
         return RECIPE_OF_DATASET[dataset]
-    if Path(dataset).exists():
+    if os.path.exists(dataset):  # noqa: PTH110 - False, not an error, for a name that is too long
         return RECIPE_OF_OWN_DATA
     raise ConfigError(
         f"There is no data set {dataset!r}, and no such file or folder.{did_you_mean(dataset, DATASETS)} "

@@ -1,6 +1,6 @@
 """The folder of a run: what is written where, when, and how it survives a kill at any moment.
 
-config.toml           the resolved settings; written first, never changed
+config.toml           the resolved settings; written first, never changed once the run has its data
 data.json             clients, sizes, who is really noisy, realised noise, hash of the data
 provenance.json       versions, machine, where the first weights came from
 metrics.jsonl         one line per round, appended before that round's checkpoint
@@ -61,7 +61,7 @@ class RunFolder:
             self._check(config)  # again: another process may have begun a run here before the lock was ours
             for leftover in self.path.glob(".*.part"):  # a kill while a file was being written
                 leftover.unlink()
-            if not (self.path / "config.toml").exists():
+            if not self._has_begun():
                 self.write("config.toml", config.to_toml().encode())
             yield
         finally:
@@ -82,13 +82,18 @@ class RunFolder:
             return
         theirs = self.stored_config()
         differences = list(_differences(theirs, config.tree()))
-        if differences:
+        if differences and self._has_begun():
             key, old, new = differences[0]
             more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
             raise RunFolderError(
                 f"{self.path} holds a run with other settings: {key} is {old!r} there, {new!r} now{more}. "
                 "Choose another --out, or give the same settings to go on with that run."
             )
+
+    def _has_begun(self) -> bool:
+        """Whether there is anything to lose: a run that never got its data has only claimed the folder."""
+        found = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
+        return not (self.path / ".lock").exists() or bool(found - {"config.toml"})
 
     def stored_config(self) -> Tree:
         """Return config.toml."""
@@ -112,15 +117,18 @@ class RunFolder:
                 os.fsync(file.fileno())
             beside.replace(target)
         except OSError as problem:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
             raise RunFolderError(
                 f"Could not write {target}: {problem.strerror}. What was there before is intact; "
                 "once that is put right, the same command goes on from the last checkpoint."
             ) from None
+        finally:  # it is gone by now unless something went wrong, which may also be Ctrl-C
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write(name, (json.dumps(strict_json(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        self.write(
+            name, (json.dumps(strict_json(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        )
 
     def read_json(self, name: str, needs: str) -> dict[str, Any] | None:
         """Return a JSON file's object, None if the file is not there; without the key `needs` it is damaged."""
@@ -157,7 +165,9 @@ class RunFolder:
         # Bytes: a cut may go through a letter of several bytes, and only \n ends a line.
         for text in path.read_bytes().split(b"\n") if path.exists() else ():
             with contextlib.suppress(ValueError):
-                lines.append(json.loads(text))
+                line = json.loads(text)
+                if isinstance(line, dict) and "round" in line:
+                    lines.append(line)
         return lines
 
     def drop_metrics_after(self, t: int) -> None:

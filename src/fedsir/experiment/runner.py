@@ -23,16 +23,19 @@ from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import local_engine
 from fedsir.errors import ConfigError, RunFolderError
 from fedsir.experiment.checkpoint import Checkpoint
+from fedsir.experiment.devices import check_device
 from fedsir.experiment.evaluation import Evaluator, describe_data
 from fedsir.experiment.progress import Progress, Silent
 from fedsir.experiment.provenance import provenance
 from fedsir.experiment.run_folder import RunFolder
 from fedsir.methods.registry import method_class
-from fedsir.models.build import build_model
+from fedsir.models.build import build_model, exported_weights, training_model
 from fedsir.models.weights import load_pretrained, weights_of, weights_sha256
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedsir.data.federation import FederatedData, GroundTruth
     from fedsir.experiment.config import RunConfig
     from fedsir.methods.base import Method, ServerState
@@ -62,15 +65,15 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
     """Run (or go on with, or just report) an experiment; return its result as JSON values."""
     if where.workers < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {where.workers})")
-    if not config.data.dataset:
-        raise ConfigError("data.dataset: name a data set or a path")
+    check_device(where.device)
     folder = RunFolder(where.out)
     with folder.opened(config):
-        finished = folder.read_json("result.json")
+        finished = folder.read_json("result.json", needs="model_sha256")
         if finished is not None:
             _check_model_file(folder, finished)
+            finished["run_dir"] = str(folder.path)  # it may have been moved since
             where.progress.finished(finished)
-            return dict(finished)
+            return finished
         source = load_source(
             config.data.dataset,
             data_dir=data_directory(where.data_dir),
@@ -91,16 +94,20 @@ class _Run:
         torch.set_num_threads(1)  # sums must not depend on how many cores this machine has
         self.method_class: type[Method] = method_class(config.method.name)
         self.method = self.method_class(config.method)
-        module = build_model(
+        self.stock = build_model(
             config.model,
             n_classes=data.n_classes,
             in_channels=data.channels,
             random=KeyedRandom(config.seed, ("model",)),
             image_size=data.image_size,
         )
-        weights = load_pretrained(module, config.model.weights, data_directory(where.data_dir), download=where.download)
-        self.initial_model = weights_of(module)
-        self.evaluator = Evaluator(data, truth, module, where.device, where.workers)
+        weights = load_pretrained(
+            self.stock, config.model.weights, data_directory(where.data_dir), download=where.download
+        )
+        self.module = training_model(self.stock, config.model.name, data.image_size)
+        self.initial_model = weights_of(self.module)
+        self.evaluator = Evaluator(data, truth)
+        self._predicted: tuple[ServerState, NDArray[np.int64]] | None = None
         self._write_or_check_data(describe_data(data, truth))
         self.folder.write_json(
             "provenance.json", provenance(weights=dict(weights), workers=where.workers, device=where.device)
@@ -109,11 +116,13 @@ class _Run:
     def complete(self) -> dict[str, Any]:
         """Run all rounds that are still missing, then write the result."""
         resumed = self._resume()
-        shared = self.folder.path / ".shared" if self.where.workers > 1 else None
-        if shared is not None:
-            shared.mkdir(exist_ok=True)
+        shared = self.folder.path / ".shared"
+        shutil.rmtree(shared, ignore_errors=True)  # a killed attempt leaves it behind
+        has_workers = self.where.workers > 1
         try:
-            store = ClientStore.of(self.data, shared)
+            if has_workers:
+                shared.mkdir()
+            store = ClientStore.of(self.data, shared if has_workers else None)
             with local_engine(self._host_spec(store), self.where.workers) as engine:
                 self.federation = EngineFederation(
                     engine,
@@ -125,10 +134,9 @@ class _Run:
                     client_states=resumed.client_states if resumed else None,
                 )
                 state, seconds = self._rounds(resumed)
+                return self._finish(state, seconds)
         finally:
-            if shared is not None:
-                shutil.rmtree(shared, ignore_errors=True)
-        return self._finish(state, seconds)
+            shutil.rmtree(shared, ignore_errors=True)
 
     def _rounds(self, resumed: Checkpoint | None) -> tuple[ServerState, float]:
         began = time.perf_counter() - (resumed.seconds if resumed else 0.0)
@@ -156,7 +164,10 @@ class _Run:
         if content is None:
             self.folder.drop_metrics_after(-1)
             return None
-        checkpoint = Checkpoint.from_bytes(content, self.method_class, self.config.sha256)
+        try:
+            checkpoint = Checkpoint.from_bytes(content, self.method_class, self.config.sha256)
+        except RunFolderError as problem:
+            raise RunFolderError(f"{self.folder.path}: {problem}") from problem
         self.folder.drop_metrics_after(checkpoint.round)
         return checkpoint
 
@@ -166,7 +177,7 @@ class _Run:
         line: dict[str, Any] = {"round": t}
         is_due = t % self.config.evaluate_every == 0 or t == self.config.rounds
         if is_due:
-            line["accuracy"] = self.evaluator.accuracy(self.evaluator.predictions(state.model)).accuracy
+            line["accuracy"] = self.evaluator.accuracy(self._predict(state)).accuracy
         corrected = self.evaluator.corrected_labels(self.federation.client_states)
         labels, _ = self.evaluator.relabelling(corrected)
         return line | {
@@ -182,16 +193,23 @@ class _Run:
             "seconds_by_client": log.seconds,
         }
 
+    def _predict(self, state: ServerState) -> NDArray[np.int64]:
+        """Return the global model's class for each test image; asked twice for one state, it computes once."""
+        if self._predicted is None or self._predicted[0] is not state:
+            self._predicted = (state, self.federation.predict(state.model, len(self.data.test_labels)))
+        return self._predicted[1]
+
     def _finish(self, state: ServerState, seconds: float) -> dict[str, Any]:
         """Write everything that a reader of the folder wants, result.json last."""
         lines = self.folder.metrics()
-        predicted = self.evaluator.predictions(state.model)
+        predicted = self._predict(state)
         accuracy = self.evaluator.accuracy(predicted)
         identified = self.evaluator.identification(state.split)
         corrected = self.evaluator.corrected_labels(self.federation.client_states)
         labels, labels_by_client = self.evaluator.relabelling(corrected)
         accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
         split = state.split
+        exported = exported_weights(state.model, self.module, self.stock)
         result = {
             "method": self.config.method.name,
             "dataset": self.data.name,
@@ -210,7 +228,7 @@ class _Run:
             "bytes_up": sum(line["bytes_up"] for line in lines),
             "bytes_down": sum(line["bytes_down"] for line in lines),
             "seconds": seconds,
-            "model_sha256": weights_sha256(state.model),
+            "model_sha256": weights_sha256(exported),
             "run_dir": str(self.folder.path),
         }
         write = self.folder.write
@@ -227,7 +245,7 @@ class _Run:
         }
         write("labels.npz", _npz(arrays))
         write("predictions.npz", _npz({"predicted": predicted, "labels": self.data.test_labels}))
-        write("model.safetensors", safetensors.torch.save(state.model))
+        write("model.safetensors", safetensors.torch.save(exported))
         self.folder.write_json("result.json", result)
         self.where.progress.finished(result)
         return result
@@ -245,7 +263,7 @@ class _Run:
         )
 
     def _write_or_check_data(self, description: dict[str, Any]) -> None:
-        stored = self.folder.read_json("data.json")
+        stored = self.folder.read_json("data.json", needs="sha256")
         if stored is not None and stored["sha256"] != description["sha256"]:
             raise RunFolderError(
                 f"The data have changed since this run began in {self.folder.path}: choose another --out."

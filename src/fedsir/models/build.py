@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from fedsir.errors import ConfigError, did_you_mean
+from fedsir.models.compact_resnet18 import LARGEST_SIDE, CompactResNet18, full_weights
 from fedsir.models.config import MODELS, ModelConfig, available_models, is_dotted, model_entry_points
 from fedsir.models.initialise import build_empty, initialise
+from fedsir.models.resnet18 import ResNet18
 
 if TYPE_CHECKING:
     from fedsir.randomness import KeyedRandom
@@ -56,6 +58,20 @@ def build_model(
         model = cls(n_classes=n_classes, in_channels=in_channels)
         _check_contract(model, config.name, n_classes, in_channels, image_size)
     return model
+
+
+def training_model(stock: nn.Module, name: str, image_size: tuple[int, int]) -> nn.Module:
+    """Return the module that clients train: the stock model's faster twin where there is one, else itself."""
+    if name == "resnet18" and isinstance(stock, ResNet18) and max(image_size) <= LARGEST_SIDE:
+        return CompactResNet18(stock, image_size)
+    return stock
+
+
+def exported_weights(trained: dict[str, Tensor], module: nn.Module, stock: nn.Module) -> dict[str, Tensor]:
+    """Return what `module` learned in the stock model's layout, for files that others read."""
+    if isinstance(module, CompactResNet18):
+        return full_weights(trained, module, stock.state_dict())
+    return trained
 
 
 def _model_class(name: str) -> type[nn.Module]:

@@ -29,7 +29,11 @@ MODELS: dict[str, BuiltinModel] = {
         "fedsir.models.small_cnn:SmallCNN",
     ),
     "resnet18": BuiltinModel(
-        "ResNet-18 with torchvision's state-dict keys; takes ImageNet weights",
+        "ResNet-18; takes ImageNet weights; several times faster than stock on images up to 32×32",
+        "fedsir.models.resnet18:ResNet18",
+    ),
+    "resnet18_stock": BuiltinModel(
+        "the same network, every convolution computed in full, as torchvision does",
         "fedsir.models.resnet18:ResNet18",
     ),
 }
@@ -89,6 +93,6 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _imagenet_is_resnet18(self) -> ModelConfig:
-        if self.weights == "imagenet" and self.name != "resnet18":
+        if self.weights == "imagenet" and not self.name.startswith("resnet18"):
             raise ValueError(f"model.weights=imagenet goes with resnet18 only, not {self.name}; use model.weights=none")
         return self

@@ -217,7 +217,9 @@ def relabel(features: Tensor, given: Tensor, references: References, rule: str =
     """Correct given labels (n,) from features (n, d), Algorithm 3. Where no class can be assigned, `given` stays."""
     by_direction = direction_scores(features, references)
     by_residual = residual_scores(features, references)
-    has_class = by_direction.max(dim=1).values.isfinite() & by_residual.min(dim=1).values.isfinite()
+    # A feature of zeros lies nowhere; the direction rule alone can do without residuals.
+    has_class = by_direction.max(dim=1).values > 0
+    has_class &= by_residual.min(dim=1).values.isfinite() | (rule == "direction")
     first, second = by_direction.argmax(dim=1), by_residual.argmin(dim=1)
     labels = torch.where(has_class, RULES[rule](first, second, given), given)
     return Relabelling(labels, (first != second) | ~has_class)

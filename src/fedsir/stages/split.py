@@ -106,8 +106,8 @@ def split_clients(
     assessed = [client for client in told if client not in not_assessed]
     points = np.array([[told[c].mean, told[c].energy] for c in assessed], dtype=np.float64).reshape(-1, 2)
     posterior, evidence, has_two_groups = np.zeros(len(assessed)), None, False
-    if len(assessed) >= 2 and np.ptp(points, axis=0).any():
-        # Otherwise nothing tells anybody apart, so nobody is accused.
+    if len(assessed) >= 2 and np.ptp(points[:, 0]) > 0:
+        # The lower mean is the clean one: where all means are equal, nobody is accused.
         posterior, evidence = noisy_posterior(points), two_group_evidence(points[:, 0])
         has_two_groups = how == "always" or evidence.is_convincing
     accused = set(not_assessed)
