@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from fedsir.data.augment import augment, normalise
 from fedsir.models.weights import weights_of
 from fedsir.stages.relabel import References, Relabelling, relabel
-from fedsir.stages.spectrum import ClassGrams, class_grams
+from fedsir.stages.spectrum import ClassGrams
 
 if TYPE_CHECKING:
     from fedsir.methods.base import Client, MethodConfig, Reply
     from fedsir.randomness import KeyedRandom
 
 FEATURE_BATCH = 256
+GRAM_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,19 @@ def stream_features(
 
 
 def class_grams_of(client: Client, module: nn.Module, *, is_augmented: bool = False) -> ClassGrams:
-    """Return the class Gram matrices of the client's features under its GIVEN labels, gathered batch by batch."""
+    """Return the class Gram matrices of the client's features under its GIVEN labels, gathered as they stream by."""
     data = client.data
-    total: ClassGrams | None = None
+    grams: ClassGrams | None = None
+    held: list[tuple[Tensor, Tensor]] = []
     for features, rows in stream_features(client, module, is_augmented=is_augmented):
-        part = class_grams(features.cpu(), data.labels[rows], data.n_classes)
-        total = part if total is None else total + part
-    assert total is not None, "a client has at least one sample"
-    return total
+        held.append((features.cpu(), data.labels[rows]))
+        # With many classes a batch holds few samples of each: larger pieces make for better matrix products.
+        if len(held) == GRAM_BATCHES or int(rows[-1]) == len(data) - 1:
+            grams = grams or ClassGrams.zeros(data.n_classes, features.shape[1])
+            grams.include(*(torch.cat(parts) for parts in zip(*held, strict=True)))
+            held.clear()
+    assert grams is not None, "a client has at least one sample"
+    return grams
 
 
 def relabel_client(client: Client, module: nn.Module, references: References, rule: str) -> Relabelling:

@@ -24,6 +24,21 @@ class ClassGrams:
     grams: Tensor
     counts: Tensor
 
+    @classmethod
+    def zeros(cls, n_classes: int, n_features: int) -> ClassGrams:
+        """Return the sums over no samples at all."""
+        grams = torch.zeros(n_classes, n_features, n_features, dtype=torch.float64)
+        return cls(grams, torch.zeros(n_classes, dtype=torch.int64))
+
+    def include(self, features: Tensor, labels: Tensor) -> None:
+        """Add samples with features (n, d) and labels (n,) in place."""
+        order = labels.argsort(stable=True)
+        counts = torch.bincount(labels, minlength=len(self.counts))
+        by_class = features[order].to(torch.float64).split(counts.tolist())
+        for label in counts.nonzero().flatten().tolist():
+            self.grams[label].addmm_(by_class[label].T, by_class[label])
+        self.counts.add_(counts)
+
     def __add__(self, other: ClassGrams) -> ClassGrams:
         return ClassGrams(self.grams + other.grams, self.counts + other.counts)
 
@@ -44,13 +59,9 @@ class Spectrum:
 
 def class_grams(features: Tensor, labels: Tensor, n_classes: int) -> ClassGrams:
     """Return the Gram matrix and count of each class for features (n, d) with labels (n,)."""
-    wide = features.to(torch.float64)
-    grams = wide.new_zeros(n_classes, wide.shape[1], wide.shape[1])
-    counts = torch.bincount(labels, minlength=n_classes)
-    for label in counts.nonzero().flatten().tolist():
-        of_class = wide[labels == label]
-        grams[label] = of_class.T @ of_class
-    return ClassGrams(grams, counts)
+    grams = ClassGrams.zeros(n_classes, features.shape[1])
+    grams.include(features, labels)
+    return grams
 
 
 def class_spectrum(grams: ClassGrams, label: int) -> Spectrum:
