@@ -56,6 +56,9 @@ class _Listing:
     def entries(self, parent: Path) -> list[Path]:
         """Return what lies in a folder, in natural order, without what is ignored and counted."""
         by_name = {path.name: path for path in parent.iterdir()}
+        for name in by_name:
+            if not name.isprintable():  # bytes that are no UTF-8 are not, nor are line breaks
+                raise DataError(f"{name!r} in {parent} is not a readable name (UTF-8); rename it")
         kept = []
         for name in natural_order(by_name):
             path = by_name[name]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsir.data.client import ClientData
+from fedsir.errors import RunFolderError
 
 if TYPE_CHECKING:
     from fedsir.data.federation import FederatedData
@@ -59,7 +60,7 @@ class ClientStore:
             store._loaded.update(tensors)
         else:
             for name, tensor in tensors.items():
-                _mapped(folder / name, tensor.dtype, tuple(tensor.shape)).copy_(tensor)
+                _write(folder / name, tensor)
         return store
 
     def client_data(self, client: str) -> ClientData:
@@ -101,6 +102,16 @@ class ClientStore:
         return {**self.__dict__, "_loaded": {}}
 
 
+def _write(path: Path, tensor: Tensor) -> None:
+    # Not through the mapping: a full disk would then end the process with a bus error instead of a message.
+    try:
+        path.write_bytes(tensor.contiguous().numpy().data)
+    except OSError as problem:
+        raise RunFolderError(
+            f"Could not write {path}, which workers share: {problem.strerror}. Make room, or use --workers 1."
+        ) from None
+
+
 def _mapped(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor whose memory is the file, created if need be; all processes that map it share it."""
+    """Return a tensor whose memory is the file; all processes that map it share it."""
     return torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=dtype).view(shape)

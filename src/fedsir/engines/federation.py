@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsir.engines.client_host import Call, PredictCall
+from fedsir.engines.replies import Replies
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import MethodError
-from fedsir.methods.base import ClientId, Payload, Reply, Weights
+from fedsir.methods.base import ClientId, Payload, Weights
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class EngineFederation:
         *,
         each: Mapping[ClientId, Payload] | None = None,
         **payload: Any,
-    ) -> dict[ClientId, Reply]:
+    ) -> Replies:
         asked = sorted(set(clients), key=self._position.__getitem__)
         present = [client for client in asked if not self._drops_out(client)]
         for client in asked:
@@ -108,25 +109,21 @@ class EngineFederation:
             )
             for client in present
         ]
-        answers = {}
+        replies = Replies(present)
         for call, answer in self._engine.run(calls, common):
             assert isinstance(call, Call)
             self._count(self.log.bytes_down, call.client, len(common) + (len(call.own) if each else 0))
             self._count(self.log.seconds, call.client, answer.seconds)
-            answers[call.client] = answer
-        replies: dict[ClientId, Reply] = {}
-        for client in present:  # federation order, whatever the order of arrival
-            answer = answers[client]
             if answer.reply is None or answer.state is None:
-                self.reject(client, answer.failure or "no answer")
+                self.reject(call.client, answer.failure or "no answer")
                 continue
-            self._count(self.log.bytes_up, client, len(answer.reply))
+            self._count(self.log.bytes_up, call.client, len(answer.reply))
             reply, fault = self._read(answer.reply)
             if fault:
-                self.reject(client, fault)
+                self.reject(call.client, fault)
                 continue
-            self.client_states[client] = answer.state
-            replies[client] = reply
+            self.client_states[call.client] = answer.state
+            replies.put(call.client, answer.reply, reply)
         if present and not replies:
             first = present[0]
             raise MethodError(
@@ -157,10 +154,10 @@ class EngineFederation:
             return False
         return bool(self._random.derive("dropout", self._round, client).for_numpy().random() < self._dropout)
 
-    def _read(self, data: bytes) -> tuple[Reply, str | None]:
+    def _read(self, data: bytes) -> tuple[dict[str, Any], str | None]:
         """Return a reply and what is wrong with it: a client may answer rubbish without failing."""
         try:
-            reply: Reply = decode(data)
+            reply: dict[str, Any] = decode(data)
         except WireError as problem:
             return {}, str(problem)
         model = reply.get("model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -95,7 +96,8 @@ class _Worker:
     def __init__(self, context: Any, spec: HostSpec) -> None:
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, spec), daemon=True)
-        self._process.start()
+        with _no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
+            self._process.start()
         theirs.close()
         self._has_common = False
 
@@ -112,6 +114,19 @@ class _Worker:
         self.connection.close()
         self._process.terminate()
         self._process.join(timeout=5)
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C inside the block, in this process and those it starts; one pressed then is lost, not deferred."""
+    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _serve(connection: Connection, spec: HostSpec) -> None:
@@ -131,7 +146,8 @@ def _start_method() -> Any:
     """Prefer a fork server: it loads torch once and forks clean workers from there."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fedsir.engines.client_host"])
+        # The first optimiser in a process loads torch._dynamo, a second's work: once here instead of in each worker.
+        context.set_forkserver_preload(["fedsir.engines.client_host", "torch._dynamo"])
         return context
     return multiprocessing.get_context("spawn")
 

@@ -187,6 +187,10 @@ class RunFolder:
         """Write the checkpoint of round t, then remove the ones before it."""
         digest = hashlib.sha256(content).hexdigest()[:16]
         self.write(f"checkpoint-{t:06d}-{digest}.safetensors", content)
+        self.drop_older_checkpoints()
+
+    def drop_older_checkpoints(self) -> None:
+        """Remove all checkpoints but the newest; a kill may have left one."""
         for _, path in self._checkpoints()[:-1]:
             path.unlink(missing_ok=True)
 

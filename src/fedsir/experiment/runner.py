@@ -169,6 +169,7 @@ class _Run:
         except RunFolderError as problem:
             raise RunFolderError(f"{self.folder.path}: {problem}") from problem
         self.folder.drop_metrics_after(checkpoint.round)
+        self.folder.drop_older_checkpoints()
         return checkpoint
 
     def _measure(self, t: int, state: ServerState, seconds: float) -> dict[str, Any]:

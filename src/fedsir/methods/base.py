@@ -27,7 +27,7 @@ ClientId = str
 Weights = dict[str, "Tensor"]
 Payload = dict[str, Any]
 """What travels: a tree of dicts and lists with tensors, numbers, strings, booleans and None at its leaves."""
-Reply = dict[str, Any]
+Reply = Mapping[str, Any]
 """A payload on its way back."""
 
 
@@ -97,10 +97,11 @@ class Federation(Protocol):
         *,
         each: Mapping[ClientId, Payload] | None = None,
         **payload: Any,
-    ) -> dict[ClientId, Reply]:
+    ) -> Mapping[ClientId, Reply]:
         """Send `payload` to all `clients` (and `each[client]` to one), run their task, return replies by client.
 
-        Replies come in federation order. A client that fails is missing from them and stands in `failures`.
+        Replies come in federation order. A client that fails is missing from them and stands in `failures`. Many
+        large replies may wait on disk: read them one after the other rather than collect them.
         """
 
     def reject(self, client: ClientId, reason: str) -> None:

@@ -30,9 +30,8 @@ class FedAvg(Method):
 
 def average_by_samples(replies: Mapping[str, Reply]) -> Weights:
     """Return the mean of the replies' models, weighted by sample count."""
-    return stages.train.average_models(
-        [r["model"] for r in replies.values()], [r["n_samples"] for r in replies.values()]
-    )
+    n_samples = [reply["n_samples"] for reply in replies.values()]
+    return stages.train.average_models((reply["model"] for reply in replies.values()), n_samples)
 
 
 def mean_loss(replies: Mapping[str, Reply]) -> float | None:

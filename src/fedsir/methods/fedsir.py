@@ -5,6 +5,7 @@ Stage I runs once in `start`; Stages II and III run in `round`. The mathematics 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,6 +18,7 @@ from fedsir.methods.base import (
     Federation,
     Method,
     MethodConfig,
+    Payload,
     Reply,
     ServerState,
     Settings,
@@ -24,6 +26,7 @@ from fedsir.methods.base import (
     client_task,
 )
 from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.reply_views import FieldOf, Joined
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 
 if TYPE_CHECKING:
@@ -130,10 +133,13 @@ class FedSIRConfig(MethodConfig):
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("preset") != "paper":
             return values
-        merged = {
-            group: preset | values[group] for group, preset in PAPER.items() if isinstance(values.get(group), dict)
-        }
-        return PAPER | values | merged
+        merged = {}
+        for group, preset in PAPER.items():
+            said = values.get(group, {})
+            if isinstance(said, Settings):  # from Python: what was said in it, not its defaults
+                said = said.model_dump(exclude_unset=True)
+            merged[group] = preset | said if isinstance(said, dict) else said
+        return values | merged
 
     def scaled_to(self, rounds: int) -> Self:
         every, begin, end = self.relabel.every, self.kd.ramp_begin, self.kd.ramp_end
@@ -196,7 +202,7 @@ class FedSIR(Method):
             references=None if references is None else vars(references),
             clean_reference=None if references is None else reference,
         )
-        replies = {k: reply for k in fed.participants if (reply := from_clean.get(k) or from_noisy.get(k))}
+        replies = Joined(fed.participants, from_clean, from_noisy)
         shares = self.aggregation_shares(replies, state.split)
         fed.record(
             loss=mean_loss(replies),
@@ -208,9 +214,9 @@ class FedSIR(Method):
             undecided=sum(reply["n_undecided"] for reply in from_noisy.values()),
             shares=shares,
         )
-        models = [reply["model"] for reply in replies.values()]
+        models = FieldOf("model", replies)
         return FedSIRState(
-            model=stages.train.average_models(models, list(shares.values())) if models else state.model,
+            model=stages.train.average_models(models.values(), list(shares.values())) if replies else state.model,
             split=state.split,
             clean_reference=average_by_samples(from_clean) if from_clean else state.clean_reference,
         )
@@ -233,7 +239,7 @@ class FedSIR(Method):
         assert kd.ramp_begin is not None and kd.ramp_end is not None, "scaled_to fills them in"
         return stages.train.kd_ramp(t - 1, peak=kd.weight, begin=kd.ramp_begin, end=kd.ramp_end)
 
-    def gather_references(self, from_clean: dict[str, Reply], fed: Federation) -> References | None:
+    def gather_references(self, from_clean: Mapping[str, Reply], fed: Federation) -> References | None:
         """Average the clean clients' spectra, leaving out answers that are not what they claim; None without any."""
         spectra_by_client = {}
         for k, reply in from_clean.items():
@@ -253,12 +259,12 @@ class FedSIR(Method):
             min_strength=config.min_strength,
         )
 
-    def aggregation_shares(self, replies: dict[str, Reply], split: ClientSplit) -> dict[str, float]:
+    def aggregation_shares(self, replies: Mapping[str, Reply], split: ClientSplit) -> dict[str, float]:
         n_samples = {k: reply["n_samples"] for k, reply in replies.items()}
         if not self.config.daagg.enabled:
             total = sum(n_samples.values())
             return {k: n / total for k, n in n_samples.items()}
-        models = {k: reply["model"] for k, reply in replies.items()}
+        models = FieldOf("model", replies)
         return stages.train.daagg_weights(models, n_samples, split.clean, self.config.daagg.distance)
 
     # ------------------------------------------------------------------ on the client
@@ -268,7 +274,7 @@ class FedSIR(Method):
         """Train a little, then tell mean and energy of the off-diagonal class similarities."""
         config = self.config.identify
         module = client.module(model)
-        reply: Reply = {}
+        reply: Payload = {}
         if config.epochs > 0:
             loss = methods.local_training.train_locally(
                 client,

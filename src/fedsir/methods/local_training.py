@@ -16,7 +16,7 @@ from fedsir.stages.relabel import References, Relabelling, relabel
 from fedsir.stages.spectrum import ClassGrams
 
 if TYPE_CHECKING:
-    from fedsir.methods.base import Client, MethodConfig, Reply
+    from fedsir.methods.base import Client, MethodConfig, Payload
     from fedsir.randomness import KeyedRandom
 
 FEATURE_BATCH = 256
@@ -72,7 +72,7 @@ def train_locally(
     return float(total) / max(n_seen, 1)
 
 
-def trained_reply(client: Client, module: nn.Module, loss: float) -> Reply:
+def trained_reply(client: Client, module: nn.Module, loss: float) -> Payload:
     """Return what every trained client sends: its model, its sample count, its mean loss."""
     return {"model": weights_of(module), "n_samples": len(client.data), "loss": loss}
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 Array = NDArray[np.float64]
 
@@ -161,8 +162,9 @@ def _bic_gain(ordered: Array) -> float:
     from sklearn.mixture import GaussianMixture
 
     standard = ((ordered - ordered.mean()) / ordered.std())[:, None]
-    one = GaussianMixture(1, random_state=42).fit(standard).bic(standard)
-    two = GaussianMixture(2, covariance_type="tied", n_init=5, random_state=42).fit(standard).bic(standard)
+    with threadpool_limits(1):
+        one = GaussianMixture(1, random_state=42).fit(standard).bic(standard)
+        two = GaussianMixture(2, covariance_type="tied", n_init=5, random_state=42).fit(standard).bic(standard)
     return float(one - two)
 
 

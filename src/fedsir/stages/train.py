@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -61,24 +61,26 @@ def kd_ramp(r: float, *, peak: float, begin: float, end: float) -> float:
     return peak * math.exp(-5 * (1 - progress) ** 2)
 
 
-def average_models(models: Sequence[Weights], shares: Sequence[float]) -> Weights:
+def average_models(models: Iterable[Weights], shares: Sequence[float]) -> Weights:
     """Return Σ share · model, Eq. (20), with shares normalised to 1, summed in float64 in the given order.
 
-    Integer tensors (BatchNorm's batch counter) have no meaningful mean: the first model's value is kept.
+    Models are read one at a time and not kept. Integer tensors (BatchNorm's batch counter) have no meaningful mean: the
+    first model's value is kept.
     """
     total = math.fsum(shares)
-    if not models or total <= 0:
+    if not shares or total <= 0:
         raise ValueError("averaging needs at least one model and a positive total weight")
-    averaged: Weights = {}
-    for name, first in models[0].items():
-        if not first.is_floating_point():
-            averaged[name] = first.clone()
-            continue
-        mean = torch.zeros_like(first, dtype=torch.float64)
-        for model, share in zip(models, shares, strict=True):
-            mean.add_(model[name].to(torch.float64), alpha=share / total)
-        averaged[name] = mean.to(first.dtype)
-    return averaged
+    sums: Weights = {}
+    dtypes: dict[str, torch.dtype] = {}
+    for model, share in zip(models, shares, strict=True):
+        for name, tensor in model.items():
+            if name not in sums:
+                dtypes[name] = tensor.dtype
+                is_float = tensor.is_floating_point()
+                sums[name] = tensor.to(torch.float64) * (share / total) if is_float else tensor.clone()
+            elif tensor.is_floating_point():
+                sums[name].add_(tensor.to(torch.float64), alpha=share / total)
+    return {name: tensor.to(dtypes[name]) for name, tensor in sums.items()}
 
 
 def model_distance(one: Weights, other: Weights, kind: Distance) -> float:
@@ -87,12 +89,33 @@ def model_distance(one: Weights, other: Weights, kind: Distance) -> float:
     normalised : Σ over tensors of ‖a - b‖₂ (the authors' code)
     raw : ‖a - b‖₂ over all entries (the paper)
     """
+    # The difference in the models' own precision, its norm in float64: half the memory of differing in float64.
     norms = [
-        float((one[name].to(torch.float64) - other[name].to(torch.float64)).norm())
+        float(torch.linalg.vector_norm(one[name] - other[name], dtype=torch.float64))
         for name in one
         if one[name].is_floating_point()
     ]
     return math.fsum(norms) if kind == "normalised" else math.sqrt(math.fsum(n * n for n in norms))
+
+
+def nearest_clean_distances(
+    models: Mapping[str, Weights], clean: Collection[str], kind: Distance, at_once: int = 4
+) -> dict[str, float]:
+    """Return d_k, Eq. (18), of each noisy client; empty when no clean client is present.
+
+    Time is O(noisy · clean · model). At most `at_once` clean models and one noisy one are held, however many clients
+    there are, so that `models` may read them from disk; each noisy one is read ⌈clean / at_once⌉ times.
+    """
+    noisy = [client for client in models if client not in clean]
+    present_clean = [client for client in models if client in clean]
+    nearest: dict[str, float] = {}
+    for start in range(0, len(present_clean), at_once):
+        block = [models[client] for client in present_clean[start : start + at_once]]
+        for client in noisy:
+            model = models[client]
+            distance = min(model_distance(model, other, kind) for other in block)
+            nearest[client] = min(distance, nearest.get(client, math.inf))
+    return nearest
 
 
 def daagg_weights(
@@ -107,12 +130,7 @@ def daagg_weights(
     the largest, so the worst noisy client keeps e⁻¹ of its weight. With no clean client present there is no distance
     to measure, and with identical models none to speak of: both give plain sample-size weights.
     """
-    present_clean = [client for client in models if client in clean]
-    distance = dict.fromkeys(models, 0.0)
-    if present_clean:
-        for client in models:
-            if client not in clean:
-                distance[client] = min(model_distance(models[client], models[j], kind) for j in present_clean)
+    distance = dict.fromkeys(models, 0.0) | nearest_clean_distances(models, clean, kind)
     largest = max(distance.values(), default=0.0)
     if kind == "normalised" and largest > 0:
         distance = {client: d / largest for client, d in distance.items()}

@@ -1,0 +1,96 @@
+"""Runs that get killed: small settings, and a look at the processes of a session."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsir.experiment.config import RunConfig
+from fedsir.experiment.recipes import resolve
+
+DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
+
+
+@pytest.fixture
+def tiny() -> Callable[..., RunConfig]:
+    """Return a function from a method's settings to those of a tiny run."""
+
+    def settings(rounds: int, **method: Any) -> RunConfig:
+        return resolve("digits", {"rounds": rounds, "data": DATA, "method": method})
+
+    return settings
+
+
+class Session:
+    """A `fedsir run` in a session of its own, whose processes can be counted."""
+
+    def __init__(self, config: RunConfig, out: Path, workers: int) -> None:
+        recipe = out.with_suffix(".toml")
+        recipe.write_text(config.to_toml())
+        self.out = out
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedsir", "run", str(recipe), "--out", str(out), "--workers", str(workers)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for_rounds(self, n: int) -> None:
+        """Return once n rounds have their line in metrics.jsonl."""
+        metrics = self.out / "metrics.jsonl"
+        deadline = time.monotonic() + 100
+        while not metrics.exists() or metrics.read_bytes().count(b"\n") < n:
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline, "the run is too slow"
+            time.sleep(0.01)
+
+    def members(self) -> dict[int, str]:
+        """Return process id → command of the session's living processes."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+                continue
+            if int(session) == self.process.pid and state != "Z":
+                found[int(entry.name)] = command
+        return found
+
+    def leftovers(self, within: float) -> dict[int, str]:
+        """Return what is still alive after waiting up to that many seconds."""
+        deadline = time.monotonic() + within
+        while (alive := self.members()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return alive
+
+    def close(self) -> None:
+        for pid in self.members():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.communicate()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Session]]:
+    """Return a function that starts a `Session`; whatever a test leaves of it is ended."""
+    started: list[Session] = []
+
+    def run(config: RunConfig, out: Path, workers: int) -> Session:
+        started.append(Session(config, out, workers))
+        return started[-1]
+
+    yield run
+    for session in started:
+        session.close()

@@ -1,0 +1,84 @@
+"""Tables on the command line: unknown values, and names that look like markup."""
+
+from typing import Any
+
+import pytest
+
+from fedsir.cli.plan import MOST_CLASSES, MOST_ROWS, _print
+from fedsir.cli.result_table import result_table
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def result(**more: Any) -> dict[str, Any]:
+    return {
+        "method": "fedavg",
+        "accuracy": 0.5,
+        "accuracy_half_width": 0.05,
+        "identification_accuracy": None,
+        "noise_before": None,
+        "noise_after": None,
+        "bytes_up": 1500,
+        "bytes_down": 2_500_000,
+        "seconds": 12.3,
+        "run_dir": "runs/[old]/x",
+        **more,
+    }
+
+
+def planned(clients: list[str], n_classes: int, noise: float | None) -> dict[str, Any]:
+    return {
+        "name": "[/own]",
+        "n_train": 1200,
+        "n_test": 300,
+        "notes": ["ignored the array '[/x]'"],
+        "class_names": [f"[b]{c}" for c in range(n_classes)],
+        "client_sizes": dict.fromkeys(clients, 1200),
+        "given_label_counts": dict.fromkeys(clients, [7] * n_classes),
+        "truth_is_known": noise is not None,
+        "noisy_clients": clients[:1],
+        "noise_by_client": None if noise is None else dict.fromkeys(clients, noise),
+        "estimate": {
+            "seconds": 100,
+            "workers": 2,
+            "memory_bytes": 3e9,
+            "model_bytes": 157_000,
+            "images_per_second": 1234.0,
+        },
+    }
+
+
+def test_a_result_is_a_row_and_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    known = result(identification_accuracy=1.0, noise_before=0.8, noise_after=0.25, run_dir="b")
+    result_table([result(), known])
+    out = capsys.readouterr().out
+    header, first, second, *_ = out.splitlines()
+    assert " ".join(header.split()) == "method accuracy identification label noise bytes up bytes down time"
+    assert " ".join(first.split()) == "fedavg 50.0% ± 5.0% – – 1.5 kB 2.5 MB 12 s"
+    assert " ".join(second.split()) == "fedavg 50.0% ± 5.0% 100% 80.0% → 25.0% 1.5 kB 2.5 MB 12 s"
+    assert out.splitlines()[-2:] == ["run folder: runs/[old]/x", "run folder: b"]
+
+
+def test_a_plan_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(planned(["[/red]a", "[bold]b"], 2, 0.5))
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "[/own]: 1,200 training images, 300 test images"
+    assert "note: ignored the array '[/x]'" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["client", "images", "labels", "noise", "[b]0", "[b]1"] in rows
+    assert ["[/red]a", "1,200", "noisy", "50%", "7", "7"] in rows
+    assert ["[bold]b", "1,200", "clean", "50%", "7", "7"] in rows
+    assert "about 2 min with 2 worker(s), 3.0 GB of memory, 157.0 kB per model on the wire" in out
+
+
+def test_a_plan_says_what_it_does_not_know_or_show(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(planned([f"c{i}" for i in range(MOST_ROWS + 5)], MOST_CLASSES + 3, None))
+    lines = capsys.readouterr().out.splitlines()
+    [row] = [line for line in lines if line.startswith("c0 ")]
+    assert row.split()[:4] == ["c0", "1,200", "?", "?"]
+    assert not any(line.startswith(f"c{MOST_ROWS}") for line in lines)
+    assert "… and 5 clients more (--json has them all)" in lines
+    assert any("+3" in line for line in lines)

@@ -1,0 +1,40 @@
+"""What a plan promises: the same data as the run, and an estimate that scales as work does."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsir.data.federation import build_federation
+from fedsir.data.source import load_source
+from fedsir.experiment import estimate
+from fedsir.experiment.config import RunConfig
+from fedsir.experiment.runner import Where, run_experiment
+
+Settings = Callable[..., RunConfig]
+
+
+def expected(config: RunConfig, workers: int = 1) -> dict[str, Any]:
+    source = load_source("digits", data_dir=Path("nowhere"), seed=0)
+    data, _ = build_federation(config.data, source, seed=config.seed)
+    return estimate.estimate(config, data, workers)
+
+
+def test_the_plan_is_the_data_of_the_run(tmp_path: Path, tiny: Settings) -> None:
+    planned = estimate.plan_run(tiny(), workers=1)
+    run_experiment(tiny(), Where(tmp_path / "run"))
+    assert planned.pop("estimate")["seconds"] > 0
+    assert json.loads((tmp_path / "run" / "data.json").read_text()) == planned
+
+
+def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 1000))
+    # 60 images, 2 rounds of 1 epoch, half a second each; 20 test images, 3 times, a third of that each.
+    assert expected(tiny())["seconds"] == pytest.approx(60 * 2 * 0.5 + 20 * 3 * 0.5 / 3)
+    assert expected(tiny(), workers=4)["seconds"] == pytest.approx(expected(tiny())["seconds"] / 4)
+    assert expected(tiny(rounds=4, evaluate_every=2))["seconds"] == pytest.approx(60 * 4 * 0.5 + 20 * 3 * 0.5 / 3)
+    assert expected(tiny(participation=0.5))["seconds"] == pytest.approx(60 * 0.5 + 20 * 3 * 0.5 / 3)
+    assert expected(tiny())["images_per_second"] == 2
+    assert expected(tiny(), workers=4)["memory_bytes"] > expected(tiny())["memory_bytes"]
