@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedsir.engines.local import Engine
 
 _EMPTY = encode({})
+DROPPED_OUT = "dropped out"
 TEST_SLICE = 1000  # test images per call: enough to share among workers, few enough to be worth a call
 
 
@@ -34,6 +35,7 @@ class RoundLog:
     bytes_up: dict[ClientId, int] = field(default_factory=dict)
     bytes_down: dict[ClientId, int] = field(default_factory=dict)
     seconds: dict[ClientId, float] = field(default_factory=dict)
+    n_answers: int = 0
 
 
 class EngineFederation:
@@ -63,7 +65,7 @@ class EngineFederation:
         self._random = KeyedRandom(seed)
         self._participation = participation
         self._dropout = dropout
-        self._shapes = {name: tensor.shape for name, tensor in initial_model.items()}
+        self._form = _form(initial_model)
         self.client_states = client_states if client_states is not None else {}
         self.clients: Sequence[ClientId] = tuple(clients)
         self.participants: Sequence[ClientId] = self.clients
@@ -97,7 +99,7 @@ class EngineFederation:
         present = [client for client in asked if not self._drops_out(client)]
         for client in asked:
             if client not in present:
-                self.reject(client, "dropped out")
+                self.reject(client, DROPPED_OUT)
         common = encode(payload)
         calls = [
             Call(
@@ -123,14 +125,19 @@ class EngineFederation:
                 self.reject(call.client, fault)
                 continue
             self.client_states[call.client] = answer.state
+            self.log.n_answers += 1
             replies.put(call.client, answer.reply, reply)
-        if present and not replies:
-            first = present[0]
-            raise MethodError(
-                f"Round {self._round}: all {len(present)} clients failed at {task!r}; "
-                f"client {first}: {self.log.failures[first]}."
-            )
         return replies
+
+    def end_round(self) -> None:
+        """Stop the run if everybody who was there failed: going on would change nothing and hide the reason.
+
+        A round in which all dropped out, or some failed, is an ordinary one.
+        """
+        failed = {client: why for client, why in self.failures.items() if why != DROPPED_OUT}
+        if failed and not self.log.n_answers:
+            first, reason = min(failed.items(), key=lambda pair: self._position[pair[0]])
+            raise MethodError(f"Round {self._round}: all {len(failed)} clients failed; client {first}: {reason}.")
 
     def predict(self, model: Weights, n_test: int) -> NDArray[np.int64]:
         """Return the class that `model` gives each test image, (n_test,); the server's own work, no client's."""
@@ -157,17 +164,25 @@ class EngineFederation:
     def _read(self, data: bytes) -> tuple[dict[str, Any], str | None]:
         """Return a reply and what is wrong with it: a client may answer rubbish without failing."""
         try:
-            reply: dict[str, Any] = decode(data)
+            reply = decode(data)
         except WireError as problem:
             return {}, str(problem)
-        model = reply.get("model")
-        if model is not None and {name: tensor.shape for name, tensor in model.items()} != self._shapes:
-            return reply, "its model has other names or shapes than the one it was sent"
+        if not isinstance(reply, dict):
+            return {}, "its answer is no mapping"
+        if "model" in reply and _form(reply["model"]) != self._form:
+            return reply, "its model has other names, types or shapes than the one it was sent"
         return reply, _not_finite(reply, "its answer")
 
     @staticmethod
     def _count(where: dict[ClientId, Any], client: ClientId, amount: float) -> None:
         where[client] = where.get(client, 0) + amount
+
+
+def _form(model: Any) -> dict[str, tuple[Any, ...]] | None:
+    """Return name → type and shape of a model's tensors; None for what is no model."""
+    if not isinstance(model, dict) or not all(isinstance(tensor, Tensor) for tensor in model.values()):
+        return None
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in model.items()}
 
 
 def _not_finite(node: Any, where: str) -> str | None:

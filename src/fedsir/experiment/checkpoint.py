@@ -35,7 +35,7 @@ class Checkpoint:
                 "state": self.state.to_tree(),
                 "clients": {
                     client: torch.from_numpy(np.frombuffer(state, dtype=np.uint8).copy())
-                    for client, state in self.client_states.items()
+                    for client, state in sorted(self.client_states.items())  # not in order of arrival
                 },
                 "seconds": self.seconds,
                 "config_sha256": self.config_sha256,

@@ -150,6 +150,7 @@ class _Run:
                 state = self.method.start(self.federation, self.initial_model)
             else:
                 state = self.method.round(t, state, self.federation)
+            self.federation.end_round()
             metrics = self._measure(t, state, time.perf_counter() - round_began)
             self.folder.append_metrics(metrics)
             seconds = time.perf_counter() - began
@@ -186,13 +187,17 @@ class _Run:
             **log.values,
             "seconds": seconds,
             "participants": list(self.federation.participants),
-            "failures": log.failures,
+            "failures": self._in_order(log.failures),
             "bytes_up": sum(log.bytes_up.values()),
             "bytes_down": sum(log.bytes_down.values()),
-            "bytes_up_by_client": log.bytes_up,
-            "bytes_down_by_client": log.bytes_down,
-            "seconds_by_client": log.seconds,
+            "bytes_up_by_client": self._in_order(log.bytes_up),
+            "bytes_down_by_client": self._in_order(log.bytes_down),
+            "seconds_by_client": self._in_order(log.seconds),
         }
+
+    def _in_order(self, by_client: dict[str, Any]) -> dict[str, Any]:
+        """Return values by client in federation order, whatever the order in which they came."""
+        return {client: by_client[client] for client in self.data.clients if client in by_client}
 
     def _predict(self, state: ServerState) -> NDArray[np.int64]:
         """Return the global model's class for each test image; asked twice for one state, it computes once."""

@@ -241,14 +241,10 @@ class FedSIR(Method):
 
     def gather_references(self, from_clean: Mapping[str, Reply], fed: Federation) -> References | None:
         """Average the clean clients' spectra, leaving out answers that are not what they claim; None without any."""
-        spectra_by_client = {}
-        for k, reply in from_clean.items():
-            spectra = stages.relabel.ClassSpectra(**reply["spectra"])
-            fault = stages.relabel.fault_of(spectra)
-            if fault:
-                fed.reject(k, f"its spectra are unusable: {fault}")
-            else:
-                spectra_by_client[k] = spectra
+        received = {k: reply["spectra"] for k, reply in from_clean.items()}
+        spectra_by_client, faults = stages.relabel.usable_spectra(received)
+        for k, fault in faults.items():
+            fed.reject(k, f"its spectra are unusable: {fault}")
         if not spectra_by_client:
             return None
         config = self.config.relabel

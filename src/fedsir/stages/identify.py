@@ -25,7 +25,9 @@ def class_directions(grams: ClassGrams, min_samples: int = 1) -> Tensor:
         usable = grams.counts > 0
     directions = torch.full(grams.grams.shape[:2], torch.nan, dtype=torch.float64)
     for label in usable.nonzero().flatten().tolist():
-        directions[label] = class_spectrum(grams, label).right_vectors[0].cpu()
+        spectrum = class_spectrum(grams, label)
+        if spectrum.singular_values[0] > 0:  # features that are all zero point nowhere
+            directions[label] = spectrum.right_vectors[0].cpu()
     return directions
 
 

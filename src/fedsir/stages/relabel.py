@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -101,10 +103,49 @@ def extract_spectra(grams: ClassGrams, rank: int, variant: ResidualVariant, bloc
     return ClassSpectra(directions, residuals, residual_ranks, counts, gaps, leading_shares)
 
 
+def usable_spectra(
+    received: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, ClassSpectra], dict[str, str]]:
+    """Sort what clients sent (fields of `ClassSpectra`) into the usable, and the fault of each of the others.
+
+    Where clients disagree about the numbers of classes and features, most of them are right.
+    """
+    spectra: dict[str, ClassSpectra] = {}
+    faults: dict[str, str] = {}
+    names = {field.name for field in dataclasses.fields(ClassSpectra)}
+    for client, sent in received.items():
+        if set(sent) != names or not all(isinstance(value, Tensor) for value in sent.values()):
+            faults[client] = f"its fields are not the tensors {', '.join(sorted(names))}"
+            continue
+        spectra[client] = ClassSpectra(**sent)
+        fault = fault_of(spectra[client])
+        if fault:
+            faults[client] = fault
+            del spectra[client]
+    shapes = collections.Counter(tuple(found.residuals.shape) for found in spectra.values())
+    for client in list(spectra):
+        shape = tuple(spectra[client].residuals.shape)
+        if shape != shapes.most_common(1)[0][0]:
+            faults[client] = f"residuals of shape {shape}, unlike those of most clients"
+            del spectra[client]
+    return spectra, faults
+
+
 def fault_of(spectra: ClassSpectra) -> str | None:
-    """Return what is wrong with received spectra (not finite, directions not of unit length), or None."""
+    """Return what is wrong with received spectra (shapes, values, directions not of unit length), or None."""
     if not all(bool(tensor.isfinite().all()) for tensor in vars(spectra).values()):
         return "not finite"
+    per_class = (spectra.residual_ranks, spectra.counts, spectra.gaps, spectra.leading_shares)
+    n_classes = len(spectra.directions)
+    if (
+        spectra.directions.ndim != 2
+        or spectra.residuals.ndim != 3
+        or any(tensor.shape != (n_classes,) for tensor in per_class)
+        or spectra.residuals.shape[::2] != spectra.directions.shape
+    ):
+        return "its shapes do not fit together"
+    if bool(((spectra.residual_ranks < 0) | (spectra.residual_ranks > spectra.residuals.shape[1])).any()):
+        return "a residual rank is out of range"
     lengths = spectra.directions.norm(dim=1)[spectra.counts > 0]
     if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
         return "a direction is not of unit length"

@@ -1,0 +1,95 @@
+"""Tiny runs of any method."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsir.experiment.config import RunConfig, merge, parse_config
+from fedsir.experiment.progress import Progress, Silent
+from fedsir.experiment.runner import Where, run_experiment
+
+# What makes a method's tiny run tiny and still meaningful; methods that are not named run with their defaults.
+QUICK: dict[str, dict[str, Any]] = {
+    "fedsir": {
+        "identify": {"epochs": 1, "lr": 1e-3, "min_class_samples": 2},
+        "relabel": {"every": 1, "min_samples": 2},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its result, its folder, its lines of metrics.jsonl."""
+
+    config: RunConfig
+    result: dict[str, Any]
+    folder: Path
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def tiny_config(name: str, /, **over: Any) -> RunConfig:
+    """Return settings of two rounds over five clients with forty digits each, three of them noisy."""
+    tree = {
+        "rounds": 2,
+        "data": {
+            "dataset": "digits",
+            "n_train": 200,
+            "n_test": 100,
+            "n_clients": 5,
+            "partition": "iid",
+            "noise_rate": 0.8,
+            "noisy_clients": ["1", "2", "4"],
+        },
+        "method": {"name": name, "batch_size": 16, "lr": 0.003, **QUICK.get(name, {})},
+    }
+    return parse_config(merge(tree, over))
+
+
+RunTiny = Callable[..., Run]
+
+
+@pytest.fixture
+def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
+    """Return a function that runs a method; `federation` replaces the data that the settings describe."""
+    folders = iter(range(1000))
+
+    def run(
+        name: str,
+        /,
+        *,
+        federation: Any = None,
+        workers: int = 1,
+        progress: Progress | None = None,
+        out: Path | None = None,
+        **over: Any,
+    ) -> Run:
+        config = tiny_config(name, **over)
+        folder = out or tmp_path / f"run-{next(folders)}"
+        with monkeypatch.context() as patch:
+            if federation is not None:
+                patch.setattr("fedsir.experiment.runner.build_federation", lambda *_, **__: federation)
+            where = Where(folder, workers=workers, progress=progress or Silent())
+            return Run(config, run_experiment(config, where), folder)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def straight_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a function that gives a method's uninterrupted run in one process, run once for all tests."""
+    done: dict[str, Run] = {}
+
+    def run(method: str) -> Run:
+        if method not in done:
+            config, folder = tiny_config(method), tmp_path_factory.mktemp("straight") / method
+            done[method] = Run(config, run_experiment(config, Where(folder)), folder)
+        return done[method]
+
+    return run

@@ -1,0 +1,299 @@
+"""What methods do on a client: the shared training loop, streaming of features, and FedSIR's tasks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsir.data.client import ClientData
+from fedsir.data.source import Source
+from fedsir.methods import local_training
+from fedsir.methods.base import Client, MethodConfig
+from fedsir.methods.fedavg import FedAvg
+from fedsir.methods.fedsir import FedSIR, FedSIRConfig
+from fedsir.models.weights import weights_of
+from fedsir.randomness import KeyedRandom
+from fedsir.stages import train
+from fedsir.stages.relabel import References
+
+
+class Tiny(nn.Module):
+    """One hidden layer with batch normalisation, on 8×8 images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.body = nn.Linear(64, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.head = nn.Linear(6, 10)
+        with torch.no_grad():
+            for layer in (self.body, self.head):
+                layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * 0.2)
+                layer.bias.zero_()
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.body(x.flatten(1))))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.features(x))
+        return logits
+
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def make_client(digits: Source) -> MakeClient:
+    """Return a function that makes a client with the first n digits."""
+
+    def make(n: int = 30, state: dict[str, torch.Tensor] | None = None, task: str = "train") -> Client:
+        data = ClientData(
+            images=torch.from_numpy(digits.train_images[:n]),
+            labels=torch.from_numpy(digits.train_labels[:n].copy()),
+            n_classes=10,
+            mean=digits.mean,
+            std=digits.std,
+            flip=False,
+            crop_padding=1,
+        )
+        random = KeyedRandom(5, ("client", "x", task))
+        return Client(id="x", data=data, state=state or {}, random=random, new_module=Tiny, device="cpu")
+
+    return make
+
+
+def fedsir(**settings: Any) -> FedSIR:
+    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", "batch_size": 8, **settings}).scaled_to(100))
+
+
+# ---------------------------------------------------------------- the training loop
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes"), [(16, [8, 8]), (17, [8, 9]), (18, [8, 8, 2]), (9, [9]), (8, [8]), (3, [3]), (1, [1])]
+)
+def test_an_epoch_takes_each_sample_once_and_no_batch_of_one(n: int, sizes: list[int], make_client: MakeClient) -> None:
+    client = make_client(n)
+    batches = list(local_training.shuffled_batches(client, 8, KeyedRandom(1)))
+    assert [len(batch.index) for batch in batches] == sizes
+    index = torch.cat([batch.index for batch in batches])
+    assert sorted(index.tolist()) == list(range(n))
+    assert torch.equal(torch.cat([batch.labels for batch in batches]), client.data.labels[index])
+
+
+def test_epochs_differ_and_repeat_with_their_stream(make_client: MakeClient) -> None:
+    def order(random: KeyedRandom) -> list[int]:
+        batches = local_training.shuffled_batches(make_client(), 8, random)
+        return [i for batch in batches for i in batch.index.tolist()]
+
+    assert order(KeyedRandom(1)) == order(KeyedRandom(1)) != order(KeyedRandom(2))
+
+
+def test_training_is_a_function_of_client_and_stream(make_client: MakeClient) -> None:
+    def trained(client: Client) -> tuple[float, dict[str, torch.Tensor]]:
+        module = client.module(weights_of(Tiny()))
+        loss = local_training.train_with(client, module, local_training.cross_entropy, fedsir().config)
+        return loss, weights_of(module)
+
+    (loss, once), (_, again), (_, other) = (trained(make_client(task=task)) for task in ("train", "train", "else"))
+    assert all(torch.equal(once[name], again[name]) for name in once)
+    assert any(not torch.equal(once[name], other[name]) for name in once)
+    assert 0 < loss < 10
+
+
+def test_the_reported_loss_is_the_mean_per_sample(make_client: MakeClient) -> None:
+    seen: list[tuple[float, int]] = []
+
+    def loss_of(module: nn.Module, batch: local_training.Batch) -> torch.Tensor:
+        loss = local_training.cross_entropy(module, batch)
+        seen.append((loss.item(), len(batch.index)))
+        return loss
+
+    client = make_client(18)
+    loss = local_training.train_locally(
+        client, client.module(weights_of(Tiny())), loss_of, epochs=2, batch_size=8, lr=0.01, weight_decay=0.0
+    )
+    assert [n for _, n in seen] == [8, 8, 2, 8, 8, 2]
+    assert loss == pytest.approx(sum(value * n for value, n in seen) / 36)
+
+
+def test_training_follows_corrected_labels(make_client: MakeClient) -> None:
+    corrected = torch.full((30,), 4)
+    client = make_client(state={"corrected_labels": corrected})
+    assert torch.equal(client.labels, corrected)
+    labels = [label for batch in local_training.shuffled_batches(client, 8, KeyedRandom(1)) for label in batch.labels]
+    assert {int(label) for label in labels} == {4}
+
+
+def test_a_client_of_one_sample_leaves_the_running_statistics(make_client: MakeClient) -> None:
+    client = make_client(1)
+    reply = FedAvg(MethodConfig(name="fedavg", lr=0.1)).train(client, weights_of(Tiny()))
+    before = weights_of(Tiny())
+    assert reply["n_samples"] == 1
+    assert torch.equal(reply["model"]["norm.running_mean"], before["norm.running_mean"])
+    assert not torch.equal(reply["model"]["head.bias"], before["head.bias"])
+    assert all(tensor.isfinite().all() for tensor in reply["model"].values())
+
+
+# ---------------------------------------------------------------- features
+
+
+def test_features_stream_in_the_order_of_the_rows(make_client: MakeClient) -> None:
+    client = make_client(300)
+    module = client.module(weights_of(Tiny()))
+    parts = list(local_training.stream_features(client, module))
+    assert [len(rows) for _, rows in parts] == [256, 44]
+    assert torch.cat([rows for _, rows in parts]).tolist() == list(range(300))
+    assert not module.training
+    whole = torch.cat([features for features, _ in parts])
+    plain = torch.cat([features for features, _ in local_training.stream_features(client, module)])
+    augmented = torch.cat([f for f, _ in local_training.stream_features(client, module, is_augmented=True)])
+    assert torch.equal(whole, plain)
+    assert not torch.equal(whole, augmented)
+
+
+def test_spectra_are_of_given_labels_whatever_was_corrected(make_client: MakeClient) -> None:
+    client, relabelled = (
+        make_client(40),
+        make_client(40, state={"corrected_labels": torch.zeros(40, dtype=torch.int64)}),
+    )
+    module = client.module(weights_of(Tiny()))
+    grams = local_training.class_grams_of(relabelled, module)
+    assert grams.counts.tolist() == np.bincount(client.data.labels, minlength=10).tolist()
+    assert torch.equal(grams.grams, local_training.class_grams_of(client, module).grams)
+
+
+def references(n_classes: int = 10, d: int = 6) -> References:
+    generator = torch.Generator().manual_seed(1)
+    rows, _ = torch.linalg.qr(torch.randn(n_classes, d, 2, generator=generator))
+    rows = rows.transpose(1, 2)
+    return References(
+        rows[:, 0].contiguous(),
+        rows[:, 1:].contiguous(),
+        torch.ones(n_classes, dtype=torch.int64),
+        torch.ones(n_classes, dtype=torch.bool),
+    )
+
+
+def test_relabelling_starts_from_the_given_labels_again(make_client: MakeClient) -> None:
+    client = make_client(60)
+    module = client.module(weights_of(Tiny()))
+    once = local_training.relabel_client(client, module, references(), "agreement")
+    client.state["corrected_labels"] = once.labels
+    twice = local_training.relabel_client(client, module, references(), "agreement")
+    assert torch.equal(once.labels, twice.labels)
+    assert torch.equal(once.is_undecided, twice.is_undecided)
+    assert (once.labels != client.data.labels).any()
+    assert torch.equal(once.labels[once.is_undecided], client.data.labels[once.is_undecided])
+
+
+# ---------------------------------------------------------------- FedSIR's tasks
+
+
+def test_identify_without_epochs_sends_no_model(make_client: MakeClient) -> None:
+    reply = fedsir(identify={"epochs": 0, "min_class_samples": 1}).identify(make_client(), weights_of(Tiny()))
+    assert set(reply) == {"statistics"}
+    assert 0 < reply["statistics"]["mean"] < 1
+    assert reply["statistics"]["n_usable_classes"] == 10
+
+
+def test_identify_with_epochs_sends_model_and_two_numbers(make_client: MakeClient) -> None:
+    reply = fedsir(identify={"epochs": 1}).identify(make_client(), weights_of(Tiny()))
+    assert set(reply) == {"model", "n_samples", "loss", "statistics"}
+    assert set(reply["statistics"]) == {"mean", "energy", "n_usable_classes"}
+
+
+def test_spectra_are_sent_on_request_only(make_client: MakeClient) -> None:
+    model = weights_of(Tiny())
+    method = fedsir(relabel={"residual": "after_direction", "residual_rank": 3})
+    plain = method.train_clean(make_client(), model, wants_spectra=False, spectra_model=None)
+    assert "spectra" not in plain
+    asked = method.train_clean(make_client(), model, wants_spectra=True, spectra_model=model)
+    own = method.train_clean(make_client(), model, wants_spectra=True, spectra_model=None)
+    assert asked["spectra"]["residuals"].shape == (10, 3, 6)
+    assert not torch.equal(asked["spectra"]["directions"], own["spectra"]["directions"])
+    assert all(torch.equal(asked["model"][name], plain["model"][name]) for name in model)  # asking changes no training
+
+
+def noisy(method: FedSIR, client: Client, *, kd_weight: float = 0.2, refs: References | None = None) -> dict[str, Any]:
+    model = weights_of(Tiny())
+    return method.train_noisy(
+        client,
+        model,
+        kd_weight=kd_weight,
+        references=None if refs is None else vars(refs),
+        clean_reference=None if refs is None else model,
+    )
+
+
+@pytest.fixture
+def distilled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that fills with the `is_distilled` of each step that distils."""
+    masks: list[Any] = []
+    original = train.la_kd_loss
+
+    def noted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        masks.append(kwargs["is_distilled"])
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(train, "la_kd_loss", noted)
+    return masks
+
+
+def test_before_the_first_relabelling_all_samples_are_distilled(make_client: MakeClient, distilled: list[Any]) -> None:
+    reply = noisy(fedsir(), make_client())
+    assert len(distilled) == 4
+    assert all(mask is None for mask in distilled)
+    assert (reply["n_corrected"], reply["n_undecided"]) == (0, 0)
+
+
+def test_after_it_only_the_undecided_ones(make_client: MakeClient, distilled: list[Any]) -> None:
+    client = make_client(60)
+    reply = noisy(fedsir(), client, refs=references())
+    undecided = client.state["is_undecided"]
+    assert reply["n_undecided"] == int(undecided.sum()) == sum(int(mask.sum()) for mask in distilled)
+    assert 0 < reply["n_undecided"] < 60
+    assert reply["n_corrected"] == int((client.state["corrected_labels"] != client.data.labels).sum()) > 0
+    distilled.clear()
+    noisy(fedsir(), client)  # the next round has no references, but what was decided stays
+    assert sum(int(mask.sum()) for mask in distilled) == reply["n_undecided"]
+
+
+def test_or_all_of_them_in_the_paper(make_client: MakeClient, distilled: list[Any]) -> None:
+    noisy(fedsir(preset="paper"), make_client(), refs=references())
+    assert distilled
+    assert all(mask is None for mask in distilled)
+
+
+def test_without_distillation_there_is_no_teacher(
+    make_client: MakeClient, distilled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Tiny] = []
+    client = make_client()
+    client.new_module = lambda: built.append(Tiny()) or built[-1]  # type: ignore[func-returns-value]
+    noisy(fedsir(kd={"enabled": False}), client, kd_weight=0.0)
+    assert (len(built), distilled) == (1, [])
+    noisy(fedsir(), client)
+    assert len(built) == 3
+
+
+def test_logit_adjustment_by_hand_and_switched_off(make_client: MakeClient) -> None:
+    client = make_client(30)
+    counts = np.bincount(client.data.labels, minlength=10).clip(1)
+    expected = np.log(counts / counts.sum())
+    assert fedsir().adjustment(client).tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    assert fedsir(la={"strength": 2.0}).adjustment(client).tolist() == pytest.approx((2 * expected).tolist(), rel=1e-5)
+    assert fedsir(la={"enabled": False}).adjustment(client).tolist() == [0.0] * 10
+
+
+def test_the_prior_is_of_given_or_of_corrected_labels(make_client: MakeClient) -> None:
+    client = make_client(30, state={"corrected_labels": torch.full((30,), 2)})
+    given = fedsir(la={"prior": "given"}).adjustment(client)
+    corrected = fedsir(la={"prior": "corrected"}).adjustment(client)
+    assert torch.equal(given, fedsir().adjustment(make_client(30)))
+    assert corrected.tolist() == pytest.approx(
+        [np.log(30 / 39) if c == 2 else np.log(1 / 39) for c in range(10)], rel=1e-5
+    )

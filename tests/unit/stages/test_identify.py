@@ -1,0 +1,108 @@
+"""Stage I on the client: directions, similarities, two numbers."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
+from fedsir.stages.spectrum import ClassGrams, class_grams
+from fedsir.stages.split import OffDiagonal
+
+NAN = math.nan
+
+
+def statistics(features: torch.Tensor, labels: torch.Tensor, n_classes: int, min_samples: int = 1) -> OffDiagonal:
+    return off_diagonal_stats(class_similarity(class_directions(class_grams(features, labels, n_classes), min_samples)))
+
+
+def grams_of(counts: list[int]) -> ClassGrams:
+    """Return classes along the axes of the space with so many samples each."""
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return class_grams(torch.eye(len(counts))[labels], labels, len(counts))
+
+
+def test_orthogonal_class_clouds_have_no_similarity() -> None:
+    noise = torch.randn(90, 12, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(90) % 3
+    told = statistics(10 * torch.eye(12)[labels] + 0.01 * noise, labels, 3)
+    assert told.mean < 0.01
+    assert told.energy < 1e-4
+    assert told.n_usable_classes == 3
+
+
+def test_similarity_of_known_directions() -> None:
+    directions = torch.tensor([[1.0, 0.0], [-0.6, 0.8], [NAN, NAN]], dtype=torch.float64)
+    similarity = class_similarity(directions)
+    assert similarity[:2, :2].flatten().tolist() == pytest.approx([1.0, 0.6, 0.6, 1.0])  # |−0.6| = 0.6
+    assert similarity[2].isnan().all()
+    assert similarity[:, 2].isnan().all()
+
+
+def test_mean_and_energy_by_hand() -> None:
+    similarity = torch.tensor([[1.0, 0.2, 0.4], [0.2, 1.0, 0.6], [0.4, 0.6, 1.0]], dtype=torch.float64)
+    told = off_diagonal_stats(similarity)
+    assert told.mean == pytest.approx(0.4)  # (0.2 + 0.4 + 0.6) / 3
+    assert told.energy == pytest.approx((0.04 + 0.16 + 0.36) / 3)
+    assert told.n_usable_classes == 3
+    assert told.is_defined
+
+
+def test_absent_classes_are_undefined_and_left_out() -> None:
+    features = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
+    directions = class_directions(class_grams(features, torch.tensor([1, 3]), 5))
+    assert directions.isfinite().all(dim=1).tolist() == [False, True, False, True, False]
+    told = off_diagonal_stats(class_similarity(directions))
+    assert (told.mean, told.energy) == pytest.approx((0.6, 0.36))
+    assert told.n_usable_classes == 2
+
+
+@pytest.mark.parametrize("labels", [[], [2], [2, 2, 2]])
+def test_fewer_than_two_classes_say_nothing(labels: list[int]) -> None:
+    told = statistics(torch.ones(len(labels), 4), torch.tensor(labels, dtype=torch.int64), 3)
+    assert math.isnan(told.mean)
+    assert math.isnan(told.energy)
+    assert told.n_usable_classes == len(set(labels))
+    assert not told.is_defined
+
+
+@pytest.mark.parametrize(
+    ("counts", "usable"),
+    [
+        ([20, 19, 30, 0], [True, False, True, False]),  # classes below 20 do not count
+        ([20, 19, 5, 0], [True, True, True, False]),  # only one class reaches 20: all present ones count
+        ([3, 2, 0, 0], [True, True, False, False]),
+    ],
+)
+def test_min_samples_and_its_fallback(counts: list[int], usable: list[bool]) -> None:
+    assert class_directions(grams_of(counts), min_samples=20).isfinite().all(dim=1).tolist() == usable
+
+
+def test_mixing_labels_raises_the_mean_with_the_noise_rate() -> None:
+    """Non-negative features around one direction per class, as a network with ReLUs makes them."""
+    generator = torch.Generator().manual_seed(3)
+    n_classes, n = 5, 500
+    centres = torch.rand(n_classes, 32, generator=generator) ** 4
+    true = torch.arange(n) % n_classes
+    features = (centres[true] + 0.05 * torch.randn(n, 32, generator=generator)).clamp_min(0)
+    shuffled = torch.randperm(n, generator=generator)
+    shift = torch.randint(1, n_classes, (n,), generator=generator)
+    means = []
+    for rate in (0.0, 0.2, 0.4, 0.6, 0.8):
+        given = true.clone()
+        flipped = shuffled[: round(rate * n)]
+        given[flipped] = (true[flipped] + shift[flipped]) % n_classes
+        means.append(statistics(features, given, n_classes).mean)
+    assert means == sorted(means)
+    steps = [after - before for before, after in pairwise(means)]
+    assert all(step > 0.01 for step in steps[:3])
+    assert means[-1] - means[0] > 0.3
+
+
+def test_the_number_of_samples_does_not_matter() -> None:
+    features = torch.rand(40, 6, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(40) % 4
+    once, thrice = statistics(features, labels, 4), statistics(features.repeat(3, 1), labels.repeat(3), 4)
+    assert thrice.mean == pytest.approx(once.mean)
+    assert thrice.energy == pytest.approx(once.energy)
