@@ -131,7 +131,7 @@ def test_a_client_that_kills_its_worker_twice_is_left_out(opened: Opened, counte
     fed, *_ = opened(2)
     replies = fed.ask("crash", CLIENTS, victim="d", folder=counter, times=99)
     assert list(replies) == ["a", "b", "c", "e"]
-    assert fed.failures == {"d": "its worker process died twice"}
+    assert fed.failures["d"].startswith("its worker process died twice")
     assert len(list(Path(counter).iterdir())) == 2
     assert list(fed.ask("describe", CLIENTS)) == list(CLIENTS)  # and the engine still works
 
@@ -170,10 +170,12 @@ def test_an_exception_stays_with_its_client(opened: Opened, n_workers: int) -> N
 @pytest.mark.usefixtures("plugin")
 def test_a_reply_that_cannot_travel_and_a_task_that_does_not_exist(opened: Opened) -> None:
     fed, *_ = opened(1)
+    assert not fed.ask("send_object", CLIENTS)
     with pytest.raises(MethodError, match="thing: a object cannot travel"):
-        fed.ask("send_object", CLIENTS)
+        fed.end_round()
+    assert not fed.ask("round", CLIENTS)  # part of the server half: no task for clients
     with pytest.raises(MethodError, match="KeyError: 'round'"):
-        fed.ask("round", CLIENTS)  # part of the server half: no task for clients
+        fed.end_round()
 
 
 class ForEightByEight(nn.Module):

@@ -74,10 +74,10 @@ def _print(planned: dict[str, Any]) -> None:
 def _client_table(planned: dict[str, Any]) -> Table:
     names = planned["class_names"]
     table = Table(box=None, pad_edge=False, header_style="bold", title="given labels by client", title_justify="left")
-    table.add_column("client")
-    table.add_column("images", justify="right")
-    table.add_column("labels")
-    table.add_column("noise", justify="right")
+    table.add_column("client", no_wrap=True, min_width=min(12, max(map(len, planned["client_sizes"]))))
+    table.add_column("images", justify="right", no_wrap=True, min_width=6)
+    table.add_column("labels", no_wrap=True, min_width=6)
+    table.add_column("noise", justify="right", no_wrap=True, min_width=5)
     for name in names[:MOST_CLASSES]:
         table.add_column(Text(name), justify="right", overflow="ellipsis", max_width=7)
     if len(names) > MOST_CLASSES:

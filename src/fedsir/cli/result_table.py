@@ -9,6 +9,8 @@ from rich.table import Table
 
 from fedsir.cli.options import duration, size
 
+MOST_NAMES = 20
+
 
 def result_table(results: list[dict[str, Any]]) -> None:
     """Print one row per run, and where their folders are."""
@@ -34,7 +36,19 @@ def result_table(results: list[dict[str, Any]]) -> None:
         style="dim",
     )
     for result in results:
+        if result["noisy_clients"] is not None:
+            console.print(_verdict(result), soft_wrap=True, highlight=False, markup=False)
+    for result in results:
         console.print(f"run folder: {result['run_dir']}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _verdict(result: dict[str, Any]) -> str:
+    """Return who was called noisy, as many names as a line holds."""
+    noisy, n_clean = result["noisy_clients"], len(result["clean_clients"])
+    if not noisy:
+        return f"{result['method']} called no client noisy; {n_clean} are clean"
+    shown = ", ".join(noisy[:MOST_NAMES]) + (", …" if len(noisy) > MOST_NAMES else "")
+    return f"{result['method']} called {len(noisy)} of {len(noisy) + n_clean} clients noisy: {shown}"
 
 
 def _share(value: float | None) -> str:

@@ -137,7 +137,7 @@ class DataConfig(BaseModel):
         if self.noise != "file" and self.labels_file is not None:
             raise ValueError(f"labels_file is read only with noise = 'file', not {self.noise!r}: drop one")
         if self.noise in ("matrix", "file") and self.noise_rate > 0:
-            raise ValueError(f"noise_rate is not read with noise = {self.noise!r}: leave it at 0")
+            raise ValueError(f"noise_rate is not read with noise = {self.noise!r}: set it to 0 (--noise-rate 0)")
         if self.noise_draw == "authors" and self.noise not in ("symmetric", "none"):
             raise ValueError(f"noise_draw = 'authors' replays symmetric noise only, not {self.noise!r}")
         return self

@@ -34,7 +34,7 @@ def own_source(
     Parameters
     ----------
     images : (n, channels, height, width)
-    labels, clients, is_test, sample_names : one entry per image
+    labels, clients, is_test, sample_names : one entry per image; without names, samples are called by their number
     """
     if is_test is None:
         is_test = np.zeros(len(labels), bool)
@@ -53,6 +53,6 @@ def own_source(
         flip=False,  # nobody but the user knows whether a mirrored image means the same
         crop_padding=images.shape[2] // 8,
         clients=None if clients is None else clients[~is_test],
-        sample_names=None if sample_names is None else tuple(sample_names[i] for i in kept),
+        sample_names=tuple(str(i) if sample_names is None else sample_names[i] for i in kept),
         notes=notes,
     )

@@ -62,7 +62,7 @@ class Source:
     mean, std : per channel, of pixels scaled to [0, 1]: what images are normalised with
     flip, crop_padding : the augmentation that makes sense for these images
     sha256 : over arrays and names
-    sample_names : file name of each training sample, relative to the folder it came from; None if it has none
+    sample_names : what the user knows each training sample by: its file, or its row; None for public data
     notes : what was left out or changed while reading, for the user to see
     is_benchmark : the labels count as true, so that without added noise everybody is known to be clean
     confused_with : per class, the class that asymmetric noise turns it into (itself: never confused)

@@ -15,14 +15,13 @@ from fedsir.engines.client_host import Call, PredictCall
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import MethodError
-from fedsir.methods.base import ClientId, Payload, Weights
+from fedsir.methods.base import DROPPED_OUT, ClientId, Payload, Weights
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
     from fedsir.engines.local import Engine
 
 _EMPTY = encode({})
-DROPPED_OUT = "dropped out"
 TEST_SLICE = 1000  # test images per call: enough to share among workers, few enough to be worth a call
 
 

@@ -14,6 +14,10 @@ from typing import Any, Protocol
 from fedsir.engines.client_host import Answer, Call, ClientHost, HostSpec, PredictCall
 
 AnyCall = Call | PredictCall
+DIED = (
+    "its worker process died twice (too little memory? In a script of your own, is the call under "
+    'if __name__ == "__main__":?)'
+)
 
 
 class Engine(Protocol):
@@ -67,7 +71,7 @@ class WorkerEngine:
                     worker = self._replace(worker)
                     idle.append(worker)
                     if call in retried:
-                        yield call, Answer(None, None, 0.0, failure="its worker process died twice")
+                        yield call, Answer(None, None, 0.0, failure=DIED)
                     else:
                         # Once may be an accident (memory ran out beside a larger neighbour): try it again.
                         retried.add(call)

@@ -71,7 +71,7 @@ def score_identification(
     misses = tuple(name for name in clients if name in noisy - found)
     n_hits, n_errors = len(noisy & found), len(false_alarms) + len(misses)
     return IdentificationReport(
-        accuracy=1 - n_errors / len(clients),
+        accuracy=(len(clients) - n_errors) / len(clients),
         precision=ratio(n_hits, len(found)),
         recall=ratio(n_hits, len(noisy)),
         f1=ratio(2 * n_hits, 2 * n_hits + n_errors),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import torch
 
 from fedsir.data.directory import data_directory
 from fedsir.data.federation import build_federation
-from fedsir.data.source import load_source
+from fedsir.data.source import DATASETS, load_source
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
@@ -56,8 +55,11 @@ class Where:
 def default_out(config: RunConfig) -> Path:
     """Return runs/NAME for these settings: the same settings have the same folder, so the same command resumes."""
     data = config.data
-    source = Path(data.dataset).stem if os.sep in data.dataset else data.dataset
-    words = (source, config.method.name, f"a{data.alpha:g}", f"n{data.noise_rate:g}", f"s{config.seed}")
+    words: tuple[str, ...]
+    if data.dataset in DATASETS:
+        words = (data.dataset, config.method.name, f"a{data.alpha:g}", f"n{data.noise_rate:g}", f"s{config.seed}")
+    else:
+        words = (Path(data.dataset).resolve().stem, config.method.name, f"s{config.seed}")
     return Path("runs") / ("-".join(words) + f"-{config.sha256[:8]}")
 
 
@@ -69,11 +71,8 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
     folder = RunFolder(where.out)
     with folder.opened(config):
         finished = folder.read_json("result.json", needs="model_sha256")
-        if finished is not None:
-            _check_model_file(folder, finished)
-            finished["run_dir"] = str(folder.path)  # it may have been moved since
-            where.progress.finished(finished)
-            return finished
+        if finished is not None and config.data.dataset in DATASETS:
+            return _report_again(folder, finished, where)
         source = load_source(
             config.data.dataset,
             data_dir=data_directory(where.data_dir),
@@ -81,16 +80,29 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
             download=where.download,
         )
         data, truth = build_federation(config.data, source, seed=config.seed)
-        return _Run(config, where, folder, data, truth).complete()
+        description = describe_data(data, truth)
+        _check_data(folder, description)
+        if finished is not None:  # with own data only now: they may have changed since
+            return _report_again(folder, finished, where)
+        names = source.sample_names
+        return _Run(config, where, folder, data, truth, description, names).complete()
 
 
 class _Run:
     """One run in progress."""
 
     def __init__(
-        self, config: RunConfig, where: Where, folder: RunFolder, data: FederatedData, truth: GroundTruth
+        self,
+        config: RunConfig,
+        where: Where,
+        folder: RunFolder,
+        data: FederatedData,
+        truth: GroundTruth,
+        description: dict[str, Any],
+        sample_names: tuple[str, ...] | None,
     ) -> None:
         self.config, self.where, self.folder, self.data = config, where, folder, data
+        self.sample_names = sample_names
         torch.set_num_threads(1)  # sums must not depend on how many cores this machine has
         self.method_class: type[Method] = method_class(config.method.name)
         self.method = self.method_class(config.method)
@@ -108,7 +120,7 @@ class _Run:
         self.initial_model = weights_of(self.module)
         self.evaluator = Evaluator(data, truth)
         self._predicted: tuple[ServerState, NDArray[np.int64]] | None = None
-        self._write_or_check_data(describe_data(data, truth))
+        self.folder.write_json("data.json", description)
         self.folder.write_json(
             "provenance.json", provenance(weights=dict(weights), workers=where.workers, device=where.device)
         )
@@ -247,8 +259,12 @@ class _Run:
             "given": self.data.given_labels,
             "corrected": corrected,
             "client": np.repeat(np.arange(self.data.n_clients), np.diff(self.data.offsets)),
+            "client_names": np.array(self.data.clients),
+            "class_names": np.array(self.data.class_names),
             "source_index": self.data.source_index,
         }
+        if self.sample_names is not None:
+            arrays["sample"] = np.array([self.sample_names[i] for i in self.data.source_index])
         write("labels.npz", _npz(arrays))
         write("predictions.npz", _npz({"predicted": predicted, "labels": self.data.test_labels}))
         write("model.safetensors", safetensors.torch.save(exported))
@@ -268,14 +284,19 @@ class _Run:
             store=store,
         )
 
-    def _write_or_check_data(self, description: dict[str, Any]) -> None:
-        stored = self.folder.read_json("data.json", needs="sha256")
-        if stored is not None and stored["sha256"] != description["sha256"]:
-            raise RunFolderError(
-                f"The data have changed since this run began in {self.folder.path}: choose another --out."
-            )
-        if stored is None:
-            self.folder.write_json("data.json", description)
+
+def _check_data(folder: RunFolder, description: dict[str, Any]) -> None:
+    stored = folder.read_json("data.json", needs="sha256")
+    if stored is not None and stored["sha256"] != description["sha256"]:
+        raise RunFolderError(f"The data have changed since this run began in {folder.path}: choose another --out.")
+
+
+def _report_again(folder: RunFolder, result: dict[str, Any], where: Where) -> dict[str, Any]:
+    """Return a finished run's result once more."""
+    _check_model_file(folder, result)
+    result["run_dir"] = str(folder.path)  # it may have been moved since
+    where.progress.finished(result)
+    return result
 
 
 def _check_model_file(folder: RunFolder, result: dict[str, Any]) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fedsir.data.client import ClientData
     from fedsir.randomness import KeyedRandom
 
+DROPPED_OUT = "dropped out"
+"""The reason in `Federation.failures` of a client that was away this round, which is nobody's fault."""
 ClientId = str
 Weights = dict[str, "Tensor"]
 Payload = dict[str, Any]

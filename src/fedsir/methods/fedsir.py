@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from fedsir import methods, stages
 from fedsir.errors import MethodError
 from fedsir.methods.base import (
+    DROPPED_OUT,
     Client,
     Federation,
     Method,
@@ -193,6 +194,12 @@ class FedSIR(Method):
             wants_spectra=relabels_now,
             spectra_model=None if from_own else reference,
         )
+        broken = [k for k in clean if fed.failures.get(k, DROPPED_OUT) != DROPPED_OUT]
+        if broken and not from_clean:
+            raise MethodError(
+                f"Round {t}: every clean client failed, and noisy ones alone would spoil the model; "
+                f"client {broken[0]}: {fed.failures[broken[0]]}."
+            )
         references = self.gather_references(from_clean, fed) if relabels_now else None
         from_noisy = fed.ask(
             "train_noisy",

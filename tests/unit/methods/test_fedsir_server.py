@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedsir.errors import MethodError
+from fedsir.methods.base import DROPPED_OUT
 from fedsir.methods.fedsir import FedSIR, FedSIRConfig, FedSIRState
 from fedsir.stages.split import ClientSplit
 
@@ -39,7 +40,7 @@ class FakeFederation:
         self, task: str, clients: Iterable[str], *, each: Mapping[str, Any] | None = None, **payload: Any
     ) -> dict[str, Any]:
         present = [client for client in clients if client not in self.absent]
-        self.failures |= {client: "failed" for client in clients if client in self.absent}
+        self.failures |= {client: DROPPED_OUT for client in clients if client in self.absent}
         self.asked[task] = {"clients": present, **payload}
         return {client: self.reply(task, client) for client in present}
 
@@ -98,7 +99,7 @@ def test_clients_that_could_not_be_assessed_count_as_noisy() -> None:
     state = fedsir().start(fed, weights(0.0))
     assert state.split is not None
     assert state.split.noisy == ("c", "d", "e", "f")
-    assert state.split.not_assessed == {"f": "failed", "e": "only 1 usable class(es); two are needed"}
+    assert state.split.not_assessed == {"f": DROPPED_OUT, "e": "only 1 usable class(es); two are needed"}
     assert state.model["w"].tolist() == [3.0]  # nothing of theirs is in it
 
 
