@@ -72,7 +72,7 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo(f"{'devices':13} {', '.join(found['devices'])}")
     typer.echo(f"{'data':13} in {found['data_directory']}")
     for name, state in found["data"].items():
-        typer.echo(f"  {name:11} {state}")
+        typer.echo(f"  {name:11} {state.partition('. ')[0]}")  # --json has the whole message
     typer.echo(f"  {'resnet18':11} {found['imagenet_weights'] or 'no ImageNet weights'}")
     verdict = "the same bytes with 1 and 2 workers" if found["deterministic"] else "FAILED: 1 and 2 workers differ"
     typer.echo(f"{'determinism':13} {verdict}")

@@ -45,10 +45,15 @@ def result_table(results: list[dict[str, Any]]) -> None:
 def _verdict(result: dict[str, Any]) -> str:
     """Return who was called noisy, as many names as a line holds."""
     noisy, n_clean = result["noisy_clients"], len(result["clean_clients"])
+    evidence = result["evidence"]
+    why = ""
+    if evidence is not None:
+        apart = f"two groups {evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g}"
+        why = f" ({apart})" if noisy else f" (no convincing sign of two groups: {apart})"
     if not noisy:
-        return f"{result['method']} called no client noisy; {n_clean} are clean"
+        return f"{result['method']} called all {n_clean} clients clean{why}"
     shown = ", ".join(noisy[:MOST_NAMES]) + (", …" if len(noisy) > MOST_NAMES else "")
-    return f"{result['method']} called {len(noisy)} of {len(noisy) + n_clean} clients noisy: {shown}"
+    return f"{result['method']} called {len(noisy)} of {len(noisy) + n_clean} clients noisy: {shown}{why}"
 
 
 def _share(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,9 +99,13 @@ class FederatedData:
         """Number of training samples of each client."""
         return {name: int(n) for name, n in zip(self.clients, np.diff(self.offsets), strict=True)}
 
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.clients)}
+
     def rows(self, client: str) -> slice:
         """Return the rows of one client."""
-        i = self.clients.index(client)
+        i = self._position[client]
         return slice(self.offsets[i], self.offsets[i + 1])
 
     def counts(self) -> Counts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,6 +241,7 @@ class _Run:
             "clean_clients": None if split is None else list(split.clean),
             "noisy_clients": None if split is None else list(split.noisy),
             "identification_accuracy": None if identified is None else identified.accuracy,
+            "evidence": None if split is None or split.evidence is None else asdict(split.evidence),
             "noise_before": labels.noise_before,
             "noise_after": labels.noise_after,
             "bytes_up": sum(line["bytes_up"] for line in lines),

@@ -24,6 +24,9 @@ def result(**more: Any) -> dict[str, Any]:
         "bytes_up": 1500,
         "bytes_down": 2_500_000,
         "seconds": 12.3,
+        "clean_clients": None,
+        "noisy_clients": None,
+        "evidence": None,
         "run_dir": "runs/[old]/x",
         **more,
     }
@@ -60,6 +63,19 @@ def test_a_result_is_a_row_and_a_folder(capsys: pytest.CaptureFixture[str]) -> N
     assert " ".join(first.split()) == "fedavg 50.0% ± 5.0% – – 1.5 kB 2.5 MB 12 s"
     assert " ".join(second.split()) == "fedavg 50.0% ± 5.0% 100% 80.0% → 25.0% 1.5 kB 2.5 MB 12 s"
     assert out.splitlines()[-2:] == ["run folder: runs/[old]/x", "run folder: b"]
+
+
+def test_the_verdict_names_clients_and_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    evidence = {"p_value": 0.0005, "separation": 22.13, "bic_gain": 12.0}
+    accused = result(noisy_clients=["[/a]", "b"], clean_clients=["c"], evidence=evidence)
+    nobody = result(noisy_clients=[], clean_clients=["a", "b"], evidence={**evidence, "p_value": 0.4})
+    many = result(noisy_clients=[str(i) for i in range(30)], clean_clients=["x"], evidence=None)
+    result_table([accused, nobody, many])
+    out = capsys.readouterr().out
+    assert "fedavg called 2 of 3 clients noisy: [/a], b (two groups 22.1 spreads apart, p = 0.0005)" in out
+    assert "fedavg called all 2 clients clean (no convincing sign of two groups: two groups 22.1" in out
+    assert "called 30 of 31 clients noisy: 0, 1, 2" in out
+    assert ", 19, …" in out
 
 
 def test_a_plan_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

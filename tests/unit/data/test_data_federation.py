@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsir.data.client import ClientData, client_data
+from fedsir.data.client import ClientData
 from fedsir.data.config import DataConfig
 from fedsir.data.federation import build_federation, noise_by_client
 from fedsir.data.source import Source, make_source
+from fedsir.engines.client_store import ClientStore
 from fedsir.errors import ConfigError, DataError
 
 N, C = 300, 3
@@ -197,7 +198,7 @@ def test_an_empty_client_is_said() -> None:
 
 def test_a_client_is_handed_given_labels_only() -> None:
     data, truth = build_federation(DataConfig(n_clients=3, noise_rate=1.0, noisy_clients="all"), source(), seed=0)
-    held = client_data(data, "1")
+    held = ClientStore.of(data).client_data("1")
     assert len(held) == data.size_by_client["1"]
     assert held.labels.tolist() == data.given_labels[data.rows("1")].tolist()
     assert held.labels.tolist() != truth.true_labels[data.rows("1")].tolist()
