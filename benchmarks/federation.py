@@ -1,0 +1,78 @@
+"""A federation of random 32×32 images to time rounds on; what is learned does not matter here."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedsir.data.federation import FederatedData
+from fedsir.engines.client_host import HostSpec
+from fedsir.engines.client_store import ClientStore
+from fedsir.engines.federation import EngineFederation
+from fedsir.engines.local import local_engine
+from fedsir.experiment.config import parse_config
+from fedsir.methods.base import Method, Weights
+from fedsir.methods.registry import method_class
+from fedsir.models.build import build_model, training_model
+from fedsir.models.config import ModelConfig
+from fedsir.models.weights import weights_of
+from fedsir.randomness import KeyedRandom
+
+
+def random_federation(n_clients: int, per_client: int, size: int = 32, channels: int = 3) -> FederatedData:
+    """Return clients of equal size with random images and labels of ten classes."""
+    random = np.random.default_rng(0)
+    n = n_clients * per_client
+    return FederatedData(
+        clients=tuple(str(k) for k in range(n_clients)),
+        offsets=tuple(range(0, n + 1, per_client)),
+        images=random.integers(0, 256, (n, channels, size, size), dtype=np.uint8),
+        given_labels=random.integers(0, 10, n),
+        source_index=np.arange(n),
+        test_images=np.zeros((1, channels, size, size), dtype=np.uint8),
+        test_labels=np.zeros(1, dtype=np.int64),
+        class_names=tuple("0123456789"),
+        mean=(0.5,) * channels,
+        std=(0.25,) * channels,
+        flip=True,
+        crop_padding=4,
+        name="random",
+        sha256="",
+        notes=(),
+    )
+
+
+@contextlib.contextmanager
+def opened(
+    data: FederatedData, *, method: str, model: str, workers: int, participation: float = 1.0
+) -> Iterator[tuple[Method, EngineFederation, Weights]]:
+    """Open a local engine on `data`: the method, its federation, and the initial model."""
+    config = parse_config({"rounds": 100, "method": {"name": method}, "model": {"name": model}})
+    stock = build_model(
+        ModelConfig(name=model),
+        n_classes=data.n_classes,
+        in_channels=data.channels,
+        random=KeyedRandom(0),
+        image_size=data.image_size,
+    )
+    initial = weights_of(training_model(stock, model, data.image_size))
+    with tempfile.TemporaryDirectory() as folder:
+        spec = HostSpec(
+            method=method,
+            method_config=config.method,
+            model=config.model,
+            n_classes=data.n_classes,
+            in_channels=data.channels,
+            seed=0,
+            device="cpu",
+            store=ClientStore.of(data, Path(folder) if workers > 1 else None),
+        )
+        with local_engine(spec, workers) as engine:
+            fed = EngineFederation(
+                engine, data.clients, seed=0, participation=participation, dropout=0.0, initial_model=initial
+            )
+            yield method_class(method)(config.method), fed, initial
