@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import torch
 
 from benchmarks.measure import Outcome, interleave
-from fedsir.stages.spectrum import class_grams, class_spectrum
+from fedsir.experiment.provenance import cores
+from fedsir.methods.local_training import GRAM_BATCHES
+from fedsir.stages.spectrum import ClassGrams, class_spectrum
 
 N, D, N_CLASSES, BATCH = 50_000, 512, 10, 256
 
@@ -17,12 +19,14 @@ def run() -> Iterator[Outcome]:
     features = torch.rand(N, D, generator=generator)
     labels = torch.randint(N_CLASSES, (N,), generator=generator)
 
+    torch.set_num_threads(cores())
+
     def ours() -> list[torch.Tensor]:
-        parts = (class_grams(f, y, N_CLASSES) for f, y in zip(features.split(BATCH), labels.split(BATCH), strict=True))
-        total = next(parts)
-        for part in parts:
-            total = total + part
-        return [class_spectrum(total, c).right_vectors for c in range(N_CLASSES)]
+        grams = ClassGrams.zeros(N_CLASSES, D)
+        for start in range(0, N, BATCH * GRAM_BATCHES):  # as features stream by on a client
+            rows = slice(start, start + BATCH * GRAM_BATCHES)
+            grams.include(features[rows], labels[rows])
+        return [class_spectrum(grams, c).right_vectors for c in range(N_CLASSES)]
 
     def reference() -> list[torch.Tensor]:
         by_class: list[list[torch.Tensor]] = [[] for _ in range(N_CLASSES)]
