@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsir.models.position_major import Geometry, convolve
+from fedsir.models.position_major import Geometry, convolve, to_position_major
 from fedsir.models.resnet18 import FEATURE_DIM, BasicBlock, ResNet18
 
 LARGEST_SIDE = 32  # beyond it the maps are large enough for plain convolutions to do well
@@ -97,7 +97,7 @@ class CompactResNet18(nn.Module):
         """Return the non-negative penultimate features, (n, in_channels, h, w) -> (n, 512)."""
         x = x.contiguous(memory_format=torch.channels_last)
         x = self.maxpool(F.relu(self.bn1(self.conv1(x)), inplace=True))
-        x = x.permute(2, 3, 0, 1).flatten(0, 1).contiguous()  # position-major: (h·w, n, 64)
+        x = to_position_major(x)  # (h·w, n, 64)
         for name in ("layer1", "layer2", "layer3", "layer4"):
             x = getattr(self, name)(x)
         return x.mean(dim=0)

@@ -7,14 +7,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsir.models.position_major import Geometry, convolve, live_pairs
+from fedsir.models.position_major import Geometry, convolve, live_pairs, to_position_major
 
 GEOMETRIES = {
     "winograd, one tile": Geometry(3, 1, 1, 4, 4),
     "winograd, four tiles": Geometry(3, 1, 1, 8, 8),
     "winograd, two tiles": Geometry(3, 1, 1, 4, 8),
     "pairs, one pixel": Geometry(3, 1, 1, 1, 1),
-    "pairs, four pixels": Geometry(3, 1, 1, 2, 2),
+    "winograd, nine tiles": Geometry(3, 1, 1, 12, 12),
+    "winograd, four pixels": Geometry(3, 1, 1, 2, 2),
+    "winograd, two pixels by two tiles": Geometry(3, 1, 1, 2, 8),
+    "winograd, a tile by two pixels": Geometry(3, 1, 1, 4, 2),
+    "pairs, two pixels": Geometry(3, 1, 1, 1, 2),
     "pairs, stride": Geometry(3, 2, 1, 4, 4),
     "pairs, stride to one pixel": Geometry(3, 2, 1, 2, 2),
     "pairs, pointwise stride": Geometry(1, 2, 0, 2, 2),
@@ -88,3 +92,13 @@ def test_live_taps_by_hand() -> None:
     assert Geometry(3, 1, 1, 2, 2).live_rows == (0, 1, 2)
     assert len(live_pairs(Geometry(3, 1, 1, 2, 2))) == 16  # every position meets every position
     assert len(live_pairs(Geometry(3, 2, 1, 4, 4))) == 25
+
+
+def test_position_major_and_back() -> None:
+    x = torch.arange(24.0).view(2, 3, 2, 2).contiguous(memory_format=torch.channels_last).requires_grad_()
+    out = to_position_major(x)
+    assert out.shape == (4, 2, 3)
+    assert out[1].tolist() == [[1.0, 5.0, 9.0], [13.0, 17.0, 21.0]]  # row 0, column 1 of each sample's three channels
+    (grad,) = torch.autograd.grad(out, x, torch.arange(24.0).view(4, 2, 3))
+    assert grad[0, 0].tolist() == [[0.0, 6.0], [12.0, 18.0]]
+    assert grad.is_contiguous(memory_format=torch.channels_last)  # the layers below read it in this order
