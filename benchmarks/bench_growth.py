@@ -12,7 +12,7 @@ import torch
 from benchmarks.federation import opened, random_federation
 from benchmarks.measure import Outcome, seconds_of
 from fedsir.methods.base import ServerState, Weights
-from fedsir.stages.spectrum import class_grams, class_spectrum
+from fedsir.stages.spectrum import class_features
 from fedsir.stages.split import OffDiagonal, split_clients
 from fedsir.stages.train import average_models
 
@@ -80,9 +80,9 @@ def time_spectra(n_samples: int, n_classes: int, n_features: int) -> float:
     labels = torch.arange(n_samples) % n_classes
 
     def spectra() -> None:
-        grams = class_grams(features, labels, n_classes)
+        collected = class_features(features, labels, n_classes)
         for label in range(n_classes):
-            class_spectrum(grams, label)
+            collected.spectrum(label)
 
     return best(spectra, repeats=2)
 

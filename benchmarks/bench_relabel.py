@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.measure import Outcome, interleave
 from fedsir.stages.relabel import ClassSpectra, References, aggregate_references, extract_spectra, relabel
-from fedsir.stages.spectrum import class_grams
+from fedsir.stages.spectrum import class_features
 
 N_CLASSES, D, RANK, N_CLEAN, N_NOISY, PER_CLIENT = 10, 512, 12, 3, 7, 1000
 
@@ -25,7 +25,7 @@ def run() -> Iterator[Outcome]:
 
     clean, noisy = ([client() for _ in range(n)] for n in (N_CLEAN, N_NOISY))
     spectra = {
-        str(k): extract_spectra(class_grams(z, y, N_CLASSES), RANK, "after_block") for k, (z, y) in enumerate(clean)
+        str(k): extract_spectra(class_features(z, y, N_CLASSES), RANK, "after_block") for k, (z, y) in enumerate(clean)
     }
 
     def ours() -> list[Tensor]:

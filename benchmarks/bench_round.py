@@ -79,7 +79,9 @@ class PillowImages(Dataset[tuple[Tensor, int]]):
 def usual_round(data: FederatedData) -> Callable[[], object]:
     """Return a function that trains every client in turn, as one would write it first."""
     stock, _ = models()
-    sets = [PillowImages(data.images[data.rows(k)], data.given_labels[data.rows(k)]) for k in data.clients]
+    sets = [
+        PillowImages(data.images[data.image_rows[data.rows(k)]], data.given_labels[data.rows(k)]) for k in data.clients
+    ]
 
     def one_round() -> None:
         torch.set_num_threads(cores())

@@ -1,46 +1,106 @@
-"""Class spectra of 50,000 × 512 features: Gram and eigh in one pass, against lists per class and full SVDs."""
+"""Class spectra: with the pass over the images that features come from, and alone.
+
+Reference: the usual way. PIL images transformed one by one in a DataLoader with workers, the stock ResNet-18 on all
+cores' threads, features appended to a list per class sample by sample, then a thin float32 SVD of each class's matrix.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from benchmarks.measure import Outcome, interleave
+from benchmarks.bench_round import PillowImages
+from benchmarks.bench_training_step import models
+from benchmarks.federation import opened, random_federation
+from benchmarks.measure import Outcome, interleave, seconds_of
+from fedsir.data.federation import FederatedData
 from fedsir.experiment.provenance import cores
-from fedsir.methods.local_training import GRAM_BATCHES
-from fedsir.stages.spectrum import ClassGrams, class_spectrum
+from fedsir.methods.local_training import FEATURE_BATCH, HELD_BATCHES
+from fedsir.stages.spectrum import ClassFeatures
 
-N, D, N_CLASSES, BATCH = 50_000, 512, 10, 256
+N, D, N_CLIENTS = 50_000, 512, 10
 
 
 def run() -> Iterator[Outcome]:
+    yield with_extraction()
+    for n_classes in (10, 100):
+        yield alone(n_classes, is_leading_enough=True)
+        yield alone(n_classes, is_leading_enough=False)
+
+
+def with_extraction() -> Outcome:
+    """Stage I without training: every client's features and class directions, as a run asks for them."""
+    data = random_federation(N_CLIENTS, N // N_CLIENTS)
+    usual = usual_spectra(data)
+    settings = {"identify": {"epochs": 0, "features": "plain"}}
+    with opened(data, method="fedsir", model="resnet18", workers=cores(), settings=settings) as (_, fed, initial):
+
+        def ours() -> None:
+            fed.begin_round(0)
+            answers = fed.ask("identify", fed.clients, model=initial)
+            assert len(answers) == N_CLIENTS, fed.failures
+
+        fed.begin_round(0)
+        fed.ask("identify", fed.clients[: cores()], model=initial)  # workers have started and are warm
+        pairs = [(seconds_of(ours), seconds_of(usual)) for _ in range(2)]
+    seconds, reference = (min(times) for times in zip(*pairs, strict=True))
+    what = f"features of {N:,} images of 32×32 (ResNet-18) and spectra of 10 classes, {N_CLIENTS} clients"
+    rates = {"images/s, ours": round(N / seconds), "images/s, usual way": round(N / reference)}
+    return Outcome("spectra", what, seconds, reference, "s", target=5, details=rates)
+
+
+def alone(n_classes: int, *, is_leading_enough: bool) -> Outcome:
+    """The spectra of one client's share of N features; both sides on one thread, as a worker has.
+
+    Stage I needs only leading directions, Stage II all singular values and a few vectors more.
+    """
+    n = N // N_CLIENTS
     generator = torch.Generator().manual_seed(0)
-    features = torch.rand(N, D, generator=generator)
-    labels = torch.randint(N_CLASSES, (N,), generator=generator)
+    features = torch.rand(n, D, generator=generator)
+    labels = torch.randint(n_classes, (n,), generator=generator)
+    torch.set_num_threads(1)
 
-    torch.set_num_threads(cores())
+    def ours() -> list[Tensor]:
+        collected = ClassFeatures(n_classes, D)
+        for start in range(0, n, FEATURE_BATCH * HELD_BATCHES):  # as features stream by on a client
+            rows = slice(start, start + FEATURE_BATCH * HELD_BATCHES)
+            collected.include(features[rows], labels[rows])
+        if is_leading_enough:
+            return [collected.leading(label)[1] for label in range(n_classes)]
+        return [collected.spectrum(label).right_vectors for label in range(n_classes)]
 
-    def ours() -> list[torch.Tensor]:
-        grams = ClassGrams.zeros(N_CLASSES, D)
-        for start in range(0, N, BATCH * GRAM_BATCHES):  # as features stream by on a client
-            rows = slice(start, start + BATCH * GRAM_BATCHES)
-            grams.include(features[rows], labels[rows])
-        return [class_spectrum(grams, c).right_vectors for c in range(N_CLASSES)]
-
-    def reference() -> list[torch.Tensor]:
-        by_class: list[list[torch.Tensor]] = [[] for _ in range(N_CLASSES)]
-        for batch, batch_labels in zip(features.split(BATCH), labels.split(BATCH), strict=True):
-            for row, label in zip(batch, batch_labels, strict=True):
-                by_class[int(label)].append(row)
+    def reference() -> list[Tensor]:
+        by_class: list[list[Tensor]] = [[] for _ in range(n_classes)]
+        for row, label in zip(features, labels, strict=True):
+            by_class[int(label)].append(row)
         return [torch.linalg.svd(torch.stack(rows), full_matrices=False)[2] for rows in by_class]
 
-    seconds, reference_seconds = interleave(ours, reference, repeats=2)
-    yield Outcome(
-        name="spectra",
-        what=f"class spectra of {N:,} × {D} features, {N_CLASSES} classes",
-        ours=seconds,
-        reference=reference_seconds,
-        unit="s",
-        target=5,
-    )
+    seconds, reference_seconds = interleave(ours, reference, repeats=5)
+    kind = "directions" if is_leading_enough else "spectra"
+    what = f"class {kind} alone: {n:,} × {D} features of {n_classes} classes, one thread"
+    return Outcome(f"{kind}_{n_classes}_classes", what, 1000 * seconds, 1000 * reference_seconds, "ms")
+
+
+def usual_spectra(data: FederatedData) -> Callable[[], object]:
+    """Return a function that does the same client by client, as one would write it first."""
+    stock: nn.Module = models()[0].eval()
+    sets = [
+        PillowImages(data.images[data.image_rows[data.rows(k)]], data.given_labels[data.rows(k)]) for k in data.clients
+    ]
+
+    def all_clients() -> None:
+        torch.set_num_threads(cores())
+        for dataset in sets:
+            by_class: list[list[Tensor]] = [[] for _ in range(data.n_classes)]
+            with torch.no_grad():
+                for images, labels in DataLoader(dataset, batch_size=64, num_workers=cores()):
+                    for row, label in zip(stock.features(images), labels, strict=True):  # type: ignore[operator]
+                        by_class[int(label)].append(row)
+            for rows in by_class:
+                torch.linalg.svd(torch.stack(rows), full_matrices=False)
+        torch.set_num_threads(1)
+
+    return all_clients

@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +31,11 @@ def random_federation(n_clients: int, per_client: int, size: int = 32, channels:
     return FederatedData(
         clients=tuple(str(k) for k in range(n_clients)),
         offsets=tuple(range(0, n + 1, per_client)),
-        images=random.integers(0, 256, (n, channels, size, size), dtype=np.uint8),
+        images=random.integers(0, 256, (n + 1, channels, size, size), dtype=np.uint8),
+        image_rows=np.arange(n),
         given_labels=random.integers(0, 10, n),
         source_index=np.arange(n),
-        test_images=np.zeros((1, channels, size, size), dtype=np.uint8),
+        test_rows=np.array([n]),
         test_labels=np.zeros(1, dtype=np.int64),
         class_names=tuple("0123456789"),
         mean=(0.5,) * channels,
@@ -48,10 +50,16 @@ def random_federation(n_clients: int, per_client: int, size: int = 32, channels:
 
 @contextlib.contextmanager
 def opened(
-    data: FederatedData, *, method: str, model: str, workers: int, participation: float = 1.0
+    data: FederatedData,
+    *,
+    method: str,
+    model: str,
+    workers: int,
+    participation: float = 1.0,
+    settings: dict[str, Any] | None = None,
 ) -> Iterator[tuple[Method, EngineFederation, Weights]]:
     """Open a local engine on `data`: the method, its federation, and the initial model."""
-    config = parse_config({"rounds": 100, "method": {"name": method}, "model": {"name": model}})
+    config = parse_config({"rounds": 100, "method": {"name": method, **(settings or {})}, "model": {"name": model}})
     stock = build_model(
         ModelConfig(name=model),
         n_classes=data.n_classes,
@@ -61,6 +69,9 @@ def opened(
     )
     initial = weights_of(training_model(stock, model, data.image_size))
     with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "images"
+        if workers > 1:
+            file.write_bytes(data.images.data)
         spec = HostSpec(
             method=method,
             method_config=config.method,
@@ -69,7 +80,7 @@ def opened(
             in_channels=data.channels,
             seed=0,
             device="cpu",
-            store=ClientStore.of(data, Path(folder) if workers > 1 else None),
+            store=ClientStore.of(data, file if workers > 1 else None),
         )
         with local_engine(spec, workers) as engine:
             fed = EngineFederation(

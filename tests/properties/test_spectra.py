@@ -1,4 +1,4 @@
-"""Invariants of the spectral stages: the Gram route is the SVD, batches add up, rotations change nothing."""
+"""Invariants of the spectral stages: Gram matrices say what the SVD says, batches add up, rotations change nothing."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.relabel import dominant_block, extract_spectra, fault_of
-from fedsir.stages.spectrum import ClassGrams, class_grams, class_spectrum
+from fedsir.stages.spectrum import ClassFeatures, class_features
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 9))  # n < d, n = d, n > d, n = 1, d = 1
 SEED = st.integers(0, 2**31)
@@ -19,14 +19,14 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def one_class(features: torch.Tensor) -> ClassGrams:
-    return class_grams(features, torch.zeros(len(features), dtype=torch.int64), 1)
+def one_class(features: torch.Tensor) -> ClassFeatures:
+    return class_features(features, torch.zeros(len(features), dtype=torch.int64), 1)
 
 
 @given(shape=SHAPES, seed=SEED, n_copies=st.integers(1, 3))
-def test_the_gram_route_equals_the_svd(shape: tuple[int, int], seed: int, n_copies: int) -> None:
+def test_rows_and_gram_matrices_equal_the_svd(shape: tuple[int, int], seed: int, n_copies: int) -> None:
     features = normal(seed, *shape).repeat(n_copies, 1)  # copies make it rank-deficient
-    spectrum = class_spectrum(one_class(features), 0)
+    spectrum = one_class(features).spectrum(0)
     _, sigma, rows = torch.linalg.svd(features, full_matrices=False)
     assert spectrum.singular_values.shape == sigma.shape
     assert torch.allclose(spectrum.singular_values, sigma, atol=1e-6)
@@ -39,18 +39,20 @@ def test_the_gram_route_equals_the_svd(shape: tuple[int, int], seed: int, n_copi
             assert abs(float(spectrum.right_vectors[i] @ rows[i])) > 1 - 1e-6
 
 
-@given(seed=SEED, cuts=st.lists(st.integers(0, 20), max_size=4))
-def test_grams_add_up_over_batches(seed: int, cuts: list[int]) -> None:
-    features = normal(seed, 20, 5)
-    labels = torch.randint(0, 3, (20,), generator=torch.Generator().manual_seed(seed))
-    whole = class_grams(features, labels, 4)
-    borders = [0, *sorted(cuts), 20]
-    parts = [class_grams(features[a:b], labels[a:b], 4) for a, b in pairwise(borders)]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    assert torch.allclose(total.grams, whole.grams, atol=1e-12)
-    assert total.counts.tolist() == whole.counts.tolist()
+@given(seed=SEED, d=st.integers(1, 16), cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_batches_say_the_same_as_the_whole(seed: int, d: int, cuts: list[int]) -> None:
+    features = normal(seed, 40, d)
+    labels = torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(seed))
+    whole = class_features(features, labels, 4)
+    parts = ClassFeatures(4, d)
+    for a, b in pairwise([0, *sorted(cuts), 40]):
+        parts.include(features[a:b], labels[a:b])
+    assert parts.counts.tolist() == whole.counts.tolist()
+    for label in range(4):
+        plain = features[labels == label]
+        assert torch.allclose(parts.gram(label), plain.T @ plain, atol=1e-12)
+        assert torch.allclose(whole.gram(label), plain.T @ plain, atol=1e-12)
+        assert parts.n_kept(label) == whole.n_kept(label) <= d * d
 
 
 @given(seed=SEED)
@@ -58,7 +60,7 @@ def test_a_rotation_of_the_feature_space_leaves_the_statistics(seed: int) -> Non
     features, labels = normal(seed, 30, 6), torch.arange(30) % 3
     rotation, _ = torch.linalg.qr(normal(seed + 1, 6, 6))
     told = [
-        off_diagonal_stats(class_similarity(class_directions(class_grams(z, labels, 3))))
+        off_diagonal_stats(class_similarity(class_directions(class_features(z, labels, 3))))
         for z in (features, features @ rotation, 7 * features)
     ]
     for other in told[1:]:
@@ -69,7 +71,7 @@ def test_a_rotation_of_the_feature_space_leaves_the_statistics(seed: int) -> Non
 @given(seed=SEED, n_classes=st.integers(2, 5))
 def test_statistics_are_bounded(seed: int, n_classes: int) -> None:
     features, labels = normal(seed, 25, 4), torch.arange(25) % n_classes
-    told = off_diagonal_stats(class_similarity(class_directions(class_grams(features, labels, n_classes))))
+    told = off_diagonal_stats(class_similarity(class_directions(class_features(features, labels, n_classes))))
     assert told.n_usable_classes == n_classes
     assert 0 <= told.mean <= 1 + 1e-12
     assert told.mean**2 <= told.energy + 1e-12  # Jensen: the mean of squares is at least the square of the mean
@@ -96,7 +98,7 @@ def test_the_dominant_block_is_the_smallest_that_reaches_the_ratio(sigma: list[f
 )
 def test_what_a_clean_client_sends_is_sound(seed: int, rank: int, variant: Any, labels: list[int]) -> None:
     y = torch.tensor(labels)
-    spectra = extract_spectra(class_grams(normal(seed, len(labels), 6), y, 4), rank, variant)
+    spectra = extract_spectra(class_features(normal(seed, len(labels), 6), y, 4), rank, variant)
     assert fault_of(spectra) is None
     assert spectra.counts.tolist() == torch.bincount(y, minlength=4).tolist()
     for label in range(4):

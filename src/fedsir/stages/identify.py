@@ -11,23 +11,24 @@ import math
 import torch
 from torch import Tensor
 
-from fedsir.stages.spectrum import ClassGrams, class_spectrum
+from fedsir.stages.spectrum import ClassFeatures
 from fedsir.stages.split import OffDiagonal
 
 
-def class_directions(grams: ClassGrams, min_samples: int = 1) -> Tensor:
+def class_directions(collected: ClassFeatures, min_samples: int = 1) -> Tensor:
     """Return the leading right singular vector of each class, (C, d); rows of NaN where a class is not usable.
 
     A class is usable with at least `min_samples` samples. Where fewer than two classes are, all present ones count.
     """
-    usable = grams.counts >= max(min_samples, 1)
+    usable = collected.counts >= max(min_samples, 1)
     if int(usable.sum()) < 2:
-        usable = grams.counts > 0
-    directions = torch.full(grams.grams.shape[:2], torch.nan, dtype=torch.float64)
+        usable = collected.counts > 0
+    shape = (collected.n_classes, collected.n_features)
+    directions = collected.counts.new_full(shape, torch.nan, dtype=torch.float64)
     for label in usable.nonzero().flatten().tolist():
-        spectrum = class_spectrum(grams, label)
-        if spectrum.singular_values[0] > 0:  # features that are all zero point nowhere
-            directions[label] = spectrum.right_vectors[0].cpu()
+        sigma, direction = collected.leading(label)
+        if sigma > 0:  # features that are all zero point nowhere
+            directions[label] = direction
     return directions
 
 
@@ -42,5 +43,5 @@ def off_diagonal_stats(similarity: Tensor) -> OffDiagonal:
     n_usable = int(observed.sum())
     if n_usable < 2:
         return OffDiagonal(math.nan, math.nan, n_usable)
-    off_diagonal = similarity[observed][:, observed][~torch.eye(n_usable, dtype=torch.bool)]
+    off_diagonal = similarity[observed][:, observed][~torch.eye(n_usable, dtype=torch.bool, device=similarity.device)]
     return OffDiagonal(float(off_diagonal.mean()), float(off_diagonal.square().mean()), n_usable)

@@ -1,46 +1,113 @@
 """The class-wise feature spectrum, Eq. (1): singular values and right singular vectors of each class's features.
 
-Nothing here forms an SVD of the (n, d) feature matrix Z. The Gram matrix ZᵀZ has the same right singular vectors,
-is a sum over samples (so it can be gathered batch by batch while features stream past), and costs the same
-however large the class is. Gram matrices are kept in float64: squaring loses half the digits, float64 has them to lose.
+A class of few samples is kept as it is, Z (n, d). A class of many is not: its Gram matrix ZᵀZ has the same right
+singular vectors, is a sum over samples (so it can be gathered batch by batch while features stream past), and costs
+the same however large the class is. Gram matrices are kept in float64: squaring loses half the digits, float64 has them to lose.
+And everything is on the CPU, wherever features come from: MPS has no float64, and many a GPU is slow at it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from fedsir.randomness import KeyedRandom
 
-@dataclass(frozen=True)
-class ClassGrams:
-    """Sums over the samples of each class; add two of them to join two sets of samples.
+BLOCK = 128  # columns of a Gram matrix that are computed at once
+MOST_STEPS = 200  # of a power iteration; they take about as long as a decomposition of 512 × 512
+CONVERGED = 1e-13  # length of the last step
 
-    grams : (C, d, d) float64, ZᵀZ of each class
+
+class ClassFeatures:
+    """What is known of each class's features: never more than one d×d matrix per class, however many samples.
+
+    n_classes : C
+    n_features : d
     counts : (C,) int64, samples of each class
     """
 
-    grams: Tensor
-    counts: Tensor
-
-    @classmethod
-    def zeros(cls, n_classes: int, n_features: int) -> ClassGrams:
-        """Return the sums over no samples at all."""
-        grams = torch.zeros(n_classes, n_features, n_features, dtype=torch.float64)
-        return cls(grams, torch.zeros(n_classes, dtype=torch.int64))
+    def __init__(self, n_classes: int, n_features: int) -> None:
+        self.n_classes, self.n_features = n_classes, n_features
+        self.counts = torch.zeros(n_classes, dtype=torch.int64, device="cpu")
+        self._rows: list[list[Tensor]] = [[] for _ in range(n_classes)]  # of classes with few samples
+        self._grams: dict[int, Tensor] = {}  # of the others; only blocks that touch the lower triangle count
 
     def include(self, features: Tensor, labels: Tensor) -> None:
-        """Add samples with features (n, d) and labels (n,) in place."""
-        order = labels.argsort(stable=True)
-        counts = torch.bincount(labels, minlength=len(self.counts))
-        by_class = features[order].to(torch.float64).split(counts.tolist())
+        """Add samples with features (n, d) and labels (n,), from any device."""
+        features, labels = features.cpu(), labels.cpu()
+        counts = torch.bincount(labels, minlength=self.n_classes)
+        by_class = features[labels.argsort(stable=True)].split(counts.tolist())
         for label in counts.nonzero().flatten().tolist():
-            self.grams[label].addmm_(by_class[label].T, by_class[label])
+            self._include(label, by_class[label])
         self.counts.add_(counts)
 
-    def __add__(self, other: ClassGrams) -> ClassGrams:
-        return ClassGrams(self.grams + other.grams, self.counts + other.counts)
+    def _include(self, label: int, rows: Tensor) -> None:
+        if label not in self._grams and int(self.counts[label]) + len(rows) <= self.n_features:
+            self._rows[label].append(rows.clone())  # a view would keep its whole batch alive
+            return
+        if label not in self._grams:
+            self._grams[label] = torch.zeros(self.n_features, self.n_features, dtype=torch.float64, device="cpu")
+            rows = torch.cat([*self._rows[label], rows])
+            self._rows[label] = []
+        rows, gram = rows.to(torch.float64), self._grams[label]
+        for start in range(0, self.n_features, BLOCK):
+            stop = start + BLOCK
+            gram[start:stop, :stop].addmm_(rows[:, start:stop].T, rows[:, :stop])
+
+    def n_kept(self, label: int) -> int:
+        """Return how many numbers are kept of a class: n·d, or d² where that is no more."""
+        kept = [self._grams[label]] if label in self._grams else self._rows[label]
+        return sum(part.numel() for part in kept)
+
+    def gram(self, label: int) -> Tensor:
+        """Return ZᵀZ of a class, (d, d) float64."""
+        if label in self._grams:
+            lower = self._grams[label].tril()
+            return lower + lower.tril(-1).T
+        rows = self._few(label).to(torch.float64)
+        return rows.T @ rows
+
+    def spectrum(self, label: int) -> Spectrum:
+        """Return the spectrum of one class; a class without samples has an empty one."""
+        n_samples = int(self.counts[label])
+        if label not in self._grams:
+            # Nothing was squared, so the features' own precision does.
+            _, singular_values, right_vectors = torch.linalg.svd(self._few(label), full_matrices=False)
+            right_vectors = with_fixed_sign(right_vectors.to(torch.float64))
+            return Spectrum(singular_values.to(torch.float64), right_vectors, n_samples)
+        eigenvalues, eigenvectors = torch.linalg.eigh(self._grams[label], UPLO="L")
+        rank = min(n_samples, self.n_features)
+        # eigh sorts upwards; rounding can leave tiny negative eigenvalues where the true value is 0.
+        singular_values = eigenvalues.flip(0)[:rank].clamp_min(0).sqrt()
+        return Spectrum(singular_values, with_fixed_sign(eigenvectors.T.flip(0)[:rank]), n_samples)
+
+    def leading(self, label: int) -> tuple[float, Tensor]:
+        """Return σ₁ and the leading right singular vector (d,) of a class with samples; zeros if its features are.
+
+        What `spectrum` begins with, to rounding, by power iteration: one vector takes far less than all of them.
+        """
+        is_squared = label in self._grams
+        matrix = self.gram(label) if is_squared else self._few(label).to(torch.float64)
+        vector = first_guess(self.n_features)
+        for _ in range(MOST_STEPS):
+            image = matrix @ vector if is_squared else matrix.T @ (matrix @ vector)
+            eigenvalue = image.norm()
+            if eigenvalue == 0:
+                return 0.0, torch.zeros_like(vector)
+            image /= eigenvalue
+            if (image - vector).norm() <= CONVERGED:
+                return float(eigenvalue.sqrt()), with_fixed_sign(image[None])[0]
+            vector = image
+        # σ₂ is close to σ₁: only a decomposition tells the two directions apart.
+        spectrum = self.spectrum(label)
+        return float(spectrum.singular_values[0]), spectrum.right_vectors[0]
+
+    def _few(self, label: int) -> Tensor:
+        """Return the rows that are kept of a class, (n, d)."""
+        return torch.cat([torch.zeros(0, self.n_features, device="cpu"), *self._rows[label]])
 
 
 @dataclass(frozen=True)
@@ -57,21 +124,19 @@ class Spectrum:
     n_samples: int
 
 
-def class_grams(features: Tensor, labels: Tensor, n_classes: int) -> ClassGrams:
-    """Return the Gram matrix and count of each class for features (n, d) with labels (n,)."""
-    grams = ClassGrams.zeros(n_classes, features.shape[1])
-    grams.include(features, labels)
-    return grams
+def class_features(features: Tensor, labels: Tensor, n_classes: int) -> ClassFeatures:
+    """Return what is known of each class from features (n, d) with labels (n,)."""
+    collected = ClassFeatures(n_classes, features.shape[1])
+    collected.include(features, labels)
+    return collected
 
 
-def class_spectrum(grams: ClassGrams, label: int) -> Spectrum:
-    """Return the spectrum of one class; a class without samples has an empty one."""
-    gram, n_samples = grams.grams[label], int(grams.counts[label])
-    eigenvalues, eigenvectors = torch.linalg.eigh(gram)
-    rank = min(n_samples, gram.shape[0])
-    # eigh sorts upwards; rounding can leave tiny negative eigenvalues where the true value is 0.
-    singular_values = eigenvalues.flip(0)[:rank].clamp_min(0).sqrt()
-    return Spectrum(singular_values, with_fixed_sign(eigenvectors.T.flip(0)[:rank]), n_samples)
+@lru_cache
+def first_guess(n_features: int) -> Tensor:
+    """Return the unit vector (d,) that power iterations begin with: random, so that no data are orthogonal to it."""
+    generator = KeyedRandom(0, ("power iteration",)).for_torch()
+    vector = torch.randn(n_features, generator=generator, dtype=torch.float64, device="cpu")
+    return vector.div_(vector.norm())
 
 
 def with_fixed_sign(rows: Tensor) -> Tensor:

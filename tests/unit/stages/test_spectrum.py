@@ -1,25 +1,25 @@
-"""The Gram route of Eq. (1), with numbers one can check by hand."""
+"""Eq. (1) by rows and by Gram matrices, with numbers one can check by hand."""
 
 import pytest
 import torch
 
-from fedsir.stages.spectrum import class_grams, class_spectrum, with_fixed_sign
+from fedsir.stages.spectrum import ClassFeatures, class_features, with_fixed_sign
 
 
 def test_grams_of_three_samples_in_two_classes() -> None:
     features = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]])
-    grams = class_grams(features, torch.tensor([0, 0, 2]), n_classes=3)
+    collected = class_features(features, torch.tensor([0, 0, 2]), n_classes=3)
     # [1 2]ᵀ[1 2] + [3 4]ᵀ[3 4] = [[1, 2], [2, 4]] + [[9, 12], [12, 16]]
-    assert grams.grams[0].tolist() == [[10.0, 14.0], [14.0, 20.0]]
-    assert grams.grams[1].tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    assert grams.grams[2].tolist() == [[25.0, 0.0], [0.0, 0.0]]
-    assert grams.counts.tolist() == [2, 0, 1]
-    assert grams.grams.dtype == torch.float64
+    assert collected.gram(0).tolist() == [[10.0, 14.0], [14.0, 20.0]]
+    assert collected.gram(1).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert collected.gram(2).tolist() == [[25.0, 0.0], [0.0, 0.0]]
+    assert collected.counts.tolist() == [2, 0, 1]
+    assert collected.gram(0).dtype == torch.float64
 
 
 def test_spectrum_of_a_diagonal_matrix() -> None:
     features = torch.tensor([[0.0, 3.0, 0.0], [-2.0, 0.0, 0.0]])
-    spectrum = class_spectrum(class_grams(features, torch.tensor([0, 0]), 1), 0)
+    spectrum = class_features(features, torch.tensor([0, 0]), 1).spectrum(0)
     assert spectrum.singular_values.tolist() == pytest.approx([3.0, 2.0])
     # The sign makes the largest entry positive, though the sample points to -x.
     assert torch.allclose(spectrum.right_vectors, torch.tensor([[0.0, 1, 0], [1, 0, 0]], dtype=torch.float64))
@@ -27,13 +27,13 @@ def test_spectrum_of_a_diagonal_matrix() -> None:
 
 
 def test_one_sample_is_its_own_direction() -> None:
-    spectrum = class_spectrum(class_grams(torch.tensor([[3.0, -4.0]]), torch.tensor([0]), 1), 0)
+    spectrum = class_features(torch.tensor([[3.0, -4.0]]), torch.tensor([0]), 1).spectrum(0)
     assert spectrum.singular_values.tolist() == pytest.approx([5.0])
     assert spectrum.right_vectors.flatten().tolist() == pytest.approx([-0.6, 0.8])
 
 
 def test_a_class_without_samples_has_an_empty_spectrum() -> None:
-    spectrum = class_spectrum(class_grams(torch.ones(1, 4), torch.tensor([0]), 2), 1)
+    spectrum = class_features(torch.ones(1, 4), torch.tensor([0]), 2).spectrum(1)
     assert spectrum.singular_values.shape == (0,)
     assert spectrum.right_vectors.shape == (0, 4)
     assert spectrum.n_samples == 0
@@ -42,7 +42,7 @@ def test_a_class_without_samples_has_an_empty_spectrum() -> None:
 def test_rounding_below_zero_does_not_become_nan() -> None:
     # Rank 1 in 40 dimensions: 39 eigenvalues are 0 and come out of eigh with either sign.
     row = torch.linspace(-1, 1, 40)
-    spectrum = class_spectrum(class_grams(row.expand(60, 40), torch.zeros(60, dtype=torch.int64), 1), 0)
+    spectrum = class_features(row.expand(60, 40), torch.zeros(60, dtype=torch.int64), 1).spectrum(0)
     assert spectrum.singular_values.isfinite().all()
     assert spectrum.singular_values[0] == pytest.approx(float(row.norm()) * 60**0.5)
     assert spectrum.singular_values[1:].max() < 1e-5
@@ -57,5 +57,59 @@ def test_fixed_sign_makes_the_largest_entry_positive() -> None:
 def test_large_and_small_directions_survive_squaring() -> None:
     # σ = 1000 and 0.01: in float32 the Gram matrix would lose the small one (1e6 against 1e-4).
     features = torch.diag(torch.tensor([1000.0, 0.01]))
-    spectrum = class_spectrum(class_grams(features, torch.tensor([0, 0]), 1), 0)
+    spectrum = class_features(features, torch.tensor([0, 0]), 1).spectrum(0)
     assert spectrum.singular_values.tolist() == pytest.approx([1000.0, 0.01], rel=1e-6)
+
+
+def test_few_samples_stay_rows_and_many_become_a_matrix() -> None:
+    features = torch.randn(40, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    collected = ClassFeatures(2, 8)
+    labels = torch.zeros(40, dtype=torch.int64)
+    sizes, values = [], []
+    for n in (3, 4, 5, 8, 9, 40):  # up to 8 rows are kept
+        collected.include(features[int(collected.counts[0]) : n], labels[int(collected.counts[0]) : n])
+        sizes.append(collected.n_kept(0))
+        values.append((collected.spectrum(0).singular_values, torch.linalg.svdvals(features[:n].double())))
+    assert sizes == [3 * 8, 4 * 8, 5 * 8, 8 * 8, 8 * 8, 8 * 8]
+    for ours, plain in values:
+        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_kept_does_not_hold_on_to_its_batch() -> None:
+    collected = class_features(
+        torch.ones(100, 64), torch.zeros(100, dtype=torch.int64).index_fill(0, torch.tensor(7), 1), 2
+    )
+    (row,) = collected._rows[1]
+    assert row.untyped_storage().nbytes() == 64 * 4
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_leading_is_the_first_of_the_spectrum(n: int) -> None:
+    features = torch.rand(n, 6, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    collected = class_features(features, torch.zeros(n, dtype=torch.int64), 1)
+    sigma, direction = collected.leading(0)
+    spectrum = collected.spectrum(0)
+    assert sigma == pytest.approx(float(spectrum.singular_values[0]), rel=1e-12)
+    torch.testing.assert_close(direction, spectrum.right_vectors[0], rtol=0, atol=1e-11)
+
+
+def test_leading_where_the_second_is_close() -> None:
+    # Power iteration would need thousands of steps: 0.999² of the error is left after each.
+    features = torch.diag(torch.tensor([1.0, 0.999, 0.5]))
+    collected = class_features(features, torch.zeros(3, dtype=torch.int64), 1)
+    sigma, direction = collected.leading(0)
+    assert sigma == pytest.approx(1.0)
+    assert torch.equal(direction, collected.spectrum(0).right_vectors[0])
+
+
+def test_leading_where_two_are_equal_is_one_of_theirs() -> None:
+    features = torch.diag(torch.tensor([1.0, 1.0, 0.5]))
+    sigma, direction = class_features(features, torch.zeros(3, dtype=torch.int64), 1).leading(0)
+    assert sigma == pytest.approx(1.0)
+    assert float(direction.norm()) == pytest.approx(1.0)
+    assert abs(float(direction[2])) < 1e-12
+
+
+def test_leading_of_features_that_are_zero() -> None:
+    sigma, direction = class_features(torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64), 1).leading(0)
+    assert (sigma, direction.tolist()) == (0.0, [0.0] * 4)
