@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from fedsir.data.federation import FederatedData
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
+from fedsir.engines.core_slots import CoreSlots
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import Engine, local_engine
 from fedsir.methods.base import MethodConfig, Weights
@@ -41,7 +43,7 @@ def five_clients(deal: Callable[..., Any]) -> FederatedData:
     starts = [sum(sizes[:k]) for k in range(5)]
     data, _ = deal({client: range(s, s + n) for client, s, n in zip(CLIENTS, starts, sizes, strict=True)})
     assert isinstance(data, FederatedData)
-    return data
+    return replace(data, public_images=data.images[-7:])
 
 
 OpenEngine = Callable[..., tuple[EngineFederation, Engine, Weights]]
@@ -53,10 +55,10 @@ def opened(five_clients: FederatedData, tmp_path: Path) -> Iterator[OpenEngine]:
     contexts: list[AbstractContextManager[Engine]] = []
 
     def open_engine(
-        n_workers: int, method: str = "misbehaving", model: str = "small_cnn"
+        n_workers: int, method: str = "misbehaving", model: str = "small_cnn", slots: CoreSlots | None = None
     ) -> tuple[EngineFederation, Engine, Weights]:
-        folder = tmp_path / f"shared-{len(contexts)}"
-        folder.mkdir()
+        file = tmp_path / "images"
+        file.write_bytes(five_clients.images.data)
         spec = HostSpec(
             method=method,
             method_config=MethodConfig(name=method, batch_size=4),
@@ -65,9 +67,9 @@ def opened(five_clients: FederatedData, tmp_path: Path) -> Iterator[OpenEngine]:
             in_channels=five_clients.channels,
             seed=3,
             device="cpu",
-            store=ClientStore.of(five_clients, folder if n_workers > 1 else None),
+            store=ClientStore.of(five_clients, file if n_workers > 1 else None),
         )
-        context = local_engine(spec, n_workers)
+        context = local_engine(spec, n_workers, slots)
         contexts.append(context)
         engine = context.__enter__()
         module = build_model(

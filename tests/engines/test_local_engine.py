@@ -56,7 +56,7 @@ def test_workers_answer_as_this_process_does(opened: Opened, five_clients: Feder
     assert {k: reply["threads"] for k, reply in first.items()} == dict.fromkeys(CLIENTS, 1)
     for client, reply in first.items():
         assert reply["labels"].tolist() == five_clients.given_labels[five_clients.rows(client)].tolist()
-        assert reply["pixels"] == five_clients.images[five_clients.rows(client)].sum()
+        assert reply["pixels"] == five_clients.images[five_clients.image_rows[five_clients.rows(client)]].sum()
     assert list(second) == ["a", "c", "e"]
     assert second["c"]["payload"]["own"] == [1.5]
     assert "own" not in second["a"]["payload"]
@@ -97,10 +97,70 @@ def test_predictions_are_the_same_in_workers_and_cost_no_traffic(
     module = SmallCNN(n_classes=10, in_channels=1)
     load_weights(module, model)
     with torch.no_grad():
-        logits = module.eval()(
-            normalise(torch.from_numpy(five_clients.test_images), five_clients.mean, five_clients.std)
-        )
+        images = torch.from_numpy(five_clients.images[five_clients.test_rows])
+        logits = module.eval()(normalise(images, five_clients.mean, five_clients.std))
     assert predicted[0] == logits.argmax(dim=1).tolist()
+
+
+# ---------------------------------------------------------------- public images, and the server's own work
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_clients_and_server_see_the_public_images(n_workers: int, opened: Opened, five_clients: FederatedData) -> None:
+    fed, _, model = opened(n_workers)
+    pixels = int(five_clients.images[-7:].sum())
+    assert {reply["public"] for reply in fed.ask("describe", CLIENTS).values()} == {pixels}
+    (found,) = fed.compute("look_at_public", model=model).values()
+    assert found["pixels"] == pixels
+    assert found["form"] == [*five_clients.mean, *five_clients.std, five_clients.flip, five_clients.crop_padding]
+    assert found["n_weights"] == sum(tensor.numel() for tensor in model.values())
+
+
+@pytest.mark.usefixtures("plugin")
+def test_server_work_is_the_same_in_workers_and_costs_no_traffic(opened: Opened) -> None:
+    found = []
+    for n_workers in (1, 2):
+        fed, _, model = opened(n_workers)
+        each = {k: {"own": torch.full((2,), float(i))} for i, k in enumerate("zyx")}
+        replies = fed.compute("look_at_public", each=each, model=model, n=3)
+        pids = {reply.pop("pid") for reply in replies.values()}
+        assert (os.getpid() in pids) == (n_workers == 1)
+        assert list(replies) == ["z", "y", "x"]  # as asked for
+        found.append(as_bytes(replies))
+        assert (fed.log.bytes_down, fed.log.bytes_up, fed.client_states, fed.log.seconds) == ({}, {}, {}, {})
+    assert found[0] == found[1]
+    assert {k: reply["payload"]["own"].tolist() for k, reply in replies.items()} == {
+        "z": [0, 0],
+        "y": [1, 1],
+        "x": [2, 2],
+    }
+    assert all(reply["payload"]["n"] == 3 for reply in replies.values())
+    assert fed.compute("look_at_public", each={}, model=model) == {}
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_servers_draws_differ_by_key_and_round(opened: Opened) -> None:
+    fed, _, model = opened(1)
+
+    def draws() -> set[tuple[float, ...]]:
+        replies = fed.compute("look_at_public", each={"a": {}, "b": {}}, model=model)
+        return {tuple(reply["draw"].tolist()) for reply in replies.values()}
+
+    first, again = draws(), draws()
+    fed.begin_round(2)
+    assert first == again
+    assert len(first | draws()) == 4
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_server_work_that_fails_stops_the_run_with_its_reason(n_workers: int, opened: Opened) -> None:
+    fed, *_ = opened(n_workers)
+    with pytest.raises(MethodError) as problem:
+        fed.compute("break_down", each={"a": {"me": "a"}, "b": {"me": "b"}}, victim="b")
+    assert str(problem.value) == "Round 1: the server's task 'break_down' failed: ValueError: out of paper."
+    assert fed.compute("break_down", each={"a": {"me": "a"}}, victim="b") == {"a": {}}  # the engine goes on
 
 
 @pytest.mark.usefixtures("plugin")

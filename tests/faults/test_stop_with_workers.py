@@ -1,5 +1,6 @@
 """Ends from outside while worker processes compute: nothing stays behind, and the run goes on."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from fedsir.engines import user_folder
+from fedsir.engines.core_slots import CoreSlots
+from fedsir.engines.shared_images import shared_files
 from fedsir.experiment.config import RunConfig
 from fedsir.experiment.runner import Where, run_experiment
 
@@ -34,7 +38,6 @@ def test_workers_end_when_the_main_process_is_killed(start: Callable[..., Any], 
     os.kill(session.process.pid, signal.SIGKILL)
     assert session.leftovers(within=8) == {}
     assert session.process.wait() == -signal.SIGKILL
-    assert ".shared" in hidden(out)  # nobody was left to remove it
     result = run_experiment(tiny(**FEDAVG), Where(out, workers=1))
     straight = run_experiment(tiny(**FEDAVG), Where(tmp_path / "straight"))
     assert result["model_sha256"] == straight["model_sha256"]
@@ -61,10 +64,37 @@ def test_ctrl_c_at_a_terminal_leaves_a_run_that_goes_on_and_no_process(
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 41
 
 
+@pytest.mark.skipif(not user_folder.HAS_LOCKS, reason="needs locks on open files")
+def test_workers_that_wait_for_a_core_end_with_the_main_process(
+    start: Callable[..., Any], tmp_path: Path, tiny: Settings, own_temporary_folder: Path
+) -> None:
+    slots = CoreSlots.of_machine()
+    assert slots is not None
+    with contextlib.ExitStack() as taken:
+        for core in slots.cores:
+            taken.enter_context(CoreSlots(slots.folder, [core]).held())
+        session = start(tiny(**FEDAVG), tmp_path / "run", workers=2)
+        turn, deadline = user_folder.opened(slots.folder / "turn"), time.monotonic() + 100
+        while user_folder.try_lock(turn):  # until a worker waits there
+            user_folder.unlock(turn)
+            assert time.monotonic() < deadline, "no worker came to wait"
+            time.sleep(0.05)
+        os.kill(session.process.pid, signal.SIGKILL)
+        assert session.leftovers(within=30) == {}
+        assert user_folder.try_lock(turn)
+        os.close(turn)
+        assert not (tmp_path / "run" / "metrics.jsonl").exists()  # they did wait
+    assert [file.is_in_use for file in shared_files()] == [False]
+    result = run_experiment(tiny(**FEDAVG), Where(tmp_path / "run"))
+    assert result["rounds"] == 40
+    assert shared_files() == []
+
+
 START_ENGINE = """
+from types import SimpleNamespace
 from fedsir.engines.local import WorkerEngine
 if __name__ == "__main__":
-    WorkerEngine(None, 1)
+    WorkerEngine(SimpleNamespace(device="cpu"), 1)
 """
 
 

@@ -13,7 +13,7 @@ from fedsir.cli import options
 
 
 def doctor(data_dir: options.DataDir = None, as_json: options.Json = False) -> None:
-    """Show versions, device and data found, and test that runs are deterministic on this machine."""
+    """Show versions, device, data found and what runs share, and test that runs are deterministic on this machine."""
     found = _examine(data_dir)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -26,6 +26,8 @@ def doctor(data_dir: options.DataDir = None, as_json: options.Json = False) -> N
 def _examine(data_dir: Path | None) -> dict[str, Any]:
     from fedsir.data.directory import data_directory
     from fedsir.data.source import DATASETS, load_source
+    from fedsir.engines.core_slots import CoreSlots
+    from fedsir.engines.shared_images import shared_files
     from fedsir.errors import DataError
     from fedsir.experiment.devices import available_devices
     from fedsir.experiment.provenance import processor, versions
@@ -39,11 +41,16 @@ def _examine(data_dir: Path | None) -> dict[str, Any]:
             data[name] = "found"
         except DataError as problem:
             data[name] = str(problem)
+    slots = CoreSlots.of_machine()
     weights = [name for name in (OFFICIAL_FILE, OTHER_FILE) if (folder / name).is_file()]
     return {
         "versions": versions(),
         "processor": processor(),
         "cores": options.n_workers(None),
+        "cores_in_use": None if slots is None else slots.n_in_use(),
+        "shared_images": [
+            {"file": str(file.path), "bytes": file.n_bytes, "is_in_use": file.is_in_use} for file in shared_files()
+        ],
         "devices": available_devices(),
         "data_directory": str(folder),
         "data": data,
@@ -68,7 +75,13 @@ def _is_deterministic() -> bool:
 def _print(found: dict[str, Any]) -> None:
     for name, version in found["versions"].items():
         typer.echo(f"{name:13} {version}")
-    typer.echo(f"{'processor':13} {found['processor']}, {found['cores']} core(s)")
+    typer.echo(f"{'processor':13} {found['processor']}")
+    in_use = found["cores_in_use"]
+    taken = "runs do not wait for each other" if in_use is None else f"{in_use} in use by runs now"
+    typer.echo(f"{'cores':13} {found['cores']}, {taken}")
+    for file in found["shared_images"]:
+        state = "in use" if file["is_in_use"] else "left by a killed run; the next run removes it"
+        typer.echo(f"{'shared images':13} {file['file']}, {options.size(file['bytes'])}, {state}")
     typer.echo(f"{'devices':13} {', '.join(found['devices'])}")
     typer.echo(f"{'data':13} in {found['data_directory']}")
     for name, state in found["data"].items():

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fedsir.engines.core_slots import usable_cores
 from fedsir.errors import ConfigError
 from fedsir.experiment.config import RunConfig
-from fedsir.experiment.provenance import cores
 from fedsir.experiment.recipes import resolve
 from fedsir.models.config import is_dotted
 
@@ -18,7 +18,9 @@ Recipe = Annotated[
     str | None,
     typer.Argument(help="A recipe's name (`fedsir list recipes`) or a TOML file. Default: that of the data set."),
 ]
-MethodName = Annotated[str | None, typer.Option("--method", help="Which method; `fedsir list methods`.")]
+MethodName = Annotated[
+    str | None, typer.Option("--method", help="Which method (`fedsir list methods`), or FILE.py:CLASS.")
+]
 Dataset = Annotated[
     str | None, typer.Option(help="digits, cifar10, cifar100, or the path of your own folder or npz file.")
 ]
@@ -73,7 +75,7 @@ def settings(
 def n_workers(given: int | None) -> int:
     """Return how many worker processes to use: as told, else one per core this process may use."""
     if given is None:
-        return cores()
+        return len(usable_cores())
     if given < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {given})")
     return given

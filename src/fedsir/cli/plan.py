@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedsir.cli import options
 
-MOST_ROWS = 60
+MOST_ROWS = 30  # clients; of more, a summary and the extremes are shown
+EXTREMES = 5  # clients at either end
 MOST_CLASSES = 20
 
 
@@ -56,9 +59,21 @@ def _print(planned: dict[str, Any]) -> None:
     console.print(headline, markup=False)
     for note in planned["notes"]:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    console.print(_client_table(planned))
-    if len(planned["client_sizes"]) > MOST_ROWS:
-        console.print(f"… and {len(planned['client_sizes']) - MOST_ROWS} clients more (--json has them all)")
+    sizes = planned["client_sizes"]
+    if len(sizes) <= MOST_ROWS:
+        console.print(_client_table(planned, list(sizes), "given labels by client"))
+    else:
+        console.print(_summary_table(planned))
+        by_size = sorted(sizes, key=sizes.__getitem__)  # ties in the order of the federation
+        extremes = [*by_size[:EXTREMES], *by_size[-EXTREMES:]]
+        title = f"given labels of the {EXTREMES} smallest and the {EXTREMES} largest clients"
+        console.print(_client_table(planned, extremes, title))
+        totals = np.sum(list(planned["given_label_counts"].values()), axis=0)
+        of_all = [f"{name} {n:,}" for name, n in zip(planned["class_names"], totals, strict=True)]
+        more = f", … {len(of_all) - MOST_CLASSES} classes more" if len(of_all) > MOST_CLASSES else ""
+        line = f"given labels of all: {', '.join(of_all[:MOST_CLASSES])}{more}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print("--json has every client.")
     estimate = planned["estimate"]
     console.print(
         f"about {options.duration(estimate['seconds'])} with {estimate['workers']} worker(s), "
@@ -71,10 +86,55 @@ def _print(planned: dict[str, Any]) -> None:
     )
 
 
-def _client_table(planned: dict[str, Any]) -> Table:
+def _summary_table(planned: dict[str, Any]) -> Table:
+    """Return a column of counts and quantiles for all clients, for the noisy ones and for the clean ones."""
+    noisy = set(planned["noisy_clients"])
+    everybody = list(planned["client_sizes"])
+    groups = {"all": everybody}
+    if planned["truth_is_known"] and noisy:
+        groups["noisy"] = [client for client in everybody if client in noisy]
+        clean = [client for client in everybody if client not in noisy]
+        groups |= {"clean": clean} if clean else {}
+    columns = [_described(planned, clients) for clients in groups.values()]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"{len(everybody):,} clients", no_wrap=True)
+    for group in groups:
+        table.add_column(group, justify="right", no_wrap=True)
+    for what in columns[0]:
+        table.add_row(what, *(column[what] for column in columns))
+    return table
+
+
+def _described(planned: dict[str, Any], clients: list[str]) -> dict[str, str]:
+    """Return what there is to say of a group of clients: counts, quantiles, extremes."""
+    sizes = np.array([planned["client_sizes"][client] for client in clients])
+    n_classes = np.array([np.count_nonzero(planned["given_label_counts"][client]) for client in clients])
+    fewest, lower, median, upper, most = np.quantile(sizes, (0, 0.25, 0.5, 0.75, 1))
+    return {
+        "how many": f"{len(clients):,}",
+        "images": f"{sizes.sum():,}",
+        "images each, from … to": f"{fewest:,.0f} to {most:,.0f}",
+        "images each, middle half": f"{lower:,.0f} to {upper:,.0f}",
+        "images each, median": f"{median:,.0f}",
+        "classes each, from … to": f"{n_classes.min()} to {n_classes.max()}",
+        **_wrong(sizes, planned["noise_by_client"], clients),
+    }
+
+
+def _wrong(sizes: NDArray[np.int64], noise: dict[str, float] | None, clients: list[str]) -> dict[str, str]:
+    if noise is None:
+        return {"wrong labels": "?"}
+    rates = np.array([noise[client] for client in clients])
+    return {
+        "wrong labels": f"{np.average(rates, weights=sizes):.0%}",
+        "wrong labels each, from … to": f"{rates.min():.0%} to {rates.max():.0%}",
+    }
+
+
+def _client_table(planned: dict[str, Any], clients: list[str], title: str) -> Table:
     names = planned["class_names"]
-    table = Table(box=None, pad_edge=False, header_style="bold", title="given labels by client", title_justify="left")
-    table.add_column("client", no_wrap=True, min_width=min(12, max(map(len, planned["client_sizes"]))))
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    table.add_column("client", no_wrap=True, min_width=min(12, max(map(len, clients))))
     table.add_column("images", justify="right", no_wrap=True, min_width=6)
     table.add_column("labels", no_wrap=True, min_width=6)
     table.add_column("noise", justify="right", no_wrap=True, min_width=5)
@@ -83,7 +143,7 @@ def _client_table(planned: dict[str, Any]) -> Table:
     if len(names) > MOST_CLASSES:
         table.add_column(f"+{len(names) - MOST_CLASSES}")
     noise, noisy = planned["noise_by_client"], set(planned["noisy_clients"])
-    for client in list(planned["client_sizes"])[:MOST_ROWS]:
+    for client in clients:
         verdict = "?" if not planned["truth_is_known"] else "noisy" if client in noisy else "clean"
         table.add_row(
             Text(client),  # names are the user's: a bracket in one is no markup

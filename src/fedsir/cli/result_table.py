@@ -51,9 +51,9 @@ def _verdict(result: dict[str, Any]) -> str:
         apart = f"two groups {evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g}"
         why = f" ({apart})" if noisy else f" (no convincing sign of two groups: {apart})"
     if not noisy:
-        return f"{result['method']} called all {n_clean} clients clean{why}"
-    shown = ", ".join(noisy[:MOST_NAMES]) + (", …" if len(noisy) > MOST_NAMES else "")
-    return f"{result['method']} called {len(noisy)} of {len(noisy) + n_clean} clients noisy: {shown}{why}"
+        return f"{result['method']} called all {n_clean:,} clients clean{why}"
+    shown = ", ".join(noisy[:MOST_NAMES]) + (", … (result.json has them all)" if len(noisy) > MOST_NAMES else "")
+    return f"{result['method']} called {len(noisy):,} of {len(noisy) + n_clean:,} clients noisy: {shown}{why}"
 
 
 def _share(value: float | None) -> str:

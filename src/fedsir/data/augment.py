@@ -1,7 +1,11 @@
-"""Random crops and flips of whole uint8 batches, and the step from bytes to network input."""
+"""Random crops and flips of whole uint8 batches, and the step from bytes to network input.
+
+What is random is drawn on the CPU, and the rest runs where the images are: the same crops on any device.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,24 +29,36 @@ def augment(images: Tensor, *, crop_padding: int, flip: bool, generator: Generat
     flip
         Whether to mirror left and right at all.
     generator
-        A CPU generator. Three integers are drawn for each image in turn, whatever the settings: image i
-        gets the same crop in a batch of any size, and turning flips off moves no crop.
+        A CPU generator; `draw_crops` says what is drawn from it.
 
     Returns
     -------
     (n, channels, h, w) uint8.
     """
     _require_bytes(images)
+    crops = draw_crops(len(images), crop_padding=crop_padding, flip=flip, generator=generator)
+    return cropped(images, crops.to(images.device), crop_padding=crop_padding, flip=flip)
+
+
+def draw_crops(n: int, *, crop_padding: int, flip: bool, generator: Generator) -> Tensor:
+    """Return where to crop each image and whether to mirror it, (n, 3) int64: top, left, 0 or 1.
+
+    Three integers are drawn for each image in turn, whatever the settings: image i gets the same crop in a batch of any
+    size, drawing for a whole epoch at once changes nothing, and turning flips off moves no crop.
+    """
     if crop_padding < 0:
         raise ValueError(f"crop_padding must be 0 or more, not {crop_padding}")
-    n, channels, height, width = images.shape
-    draws = torch.randint(2**32, (n, 3), generator=generator).to(images.device)
+    draws = torch.randint(2**32, (n, 3), generator=generator, device="cpu")
+    n_offsets = 2 * crop_padding + 1
+    return draws % torch.tensor([n_offsets, n_offsets, 2 if flip else 1], device="cpu")
+
+
+def cropped(images: Tensor, crops: Tensor, *, crop_padding: int, flip: bool) -> Tensor:
+    """Return images (n, channels, h, w) uint8 cropped and mirrored as `draw_crops` said; both are on one device."""
     if crop_padding == 0 and not flip:
         return images
-    n_offsets = 2 * crop_padding + 1
-    top = draws[:, 0:1] % n_offsets  # (n, 1)
-    left = draws[:, 1:2] % n_offsets
-    is_mirrored = (draws[:, 2:3] % 2 == 1) & flip
+    n, channels, height, width = images.shape
+    top, left, is_mirrored = crops[:, 0:1], crops[:, 1:2], crops[:, 2:3] == 1  # each (n, 1)
 
     # Where in its padded image each output pixel comes from, the same for all channels: one gather.
     row = torch.arange(height, device=images.device) + top  # (n, h)
@@ -74,12 +90,17 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     if len(mean) != channels or len(std) != channels:
         raise ValueError(f"{channels} channels need as many means ({len(mean)}) and deviations ({len(std)})")
     # x·scale + shift in place: half the passes over memory of the formula above.
+    scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
+    return images.to(torch.float32).mul_(scale).add_(shift)
+
+
+@lru_cache  # a batch that had to send these few numbers to a device would make it wait
+def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return 1 / (255 std) and -mean / std, each (1, channels, 1, 1) float32 on the device."""
     scale = [1 / (255 * s) for s in std]
     shift = [-m / s for m, s in zip(mean, std, strict=True)]
-    as_channels = (1, channels, 1, 1)
-    x = images.to(torch.float32)
-    x.mul_(torch.tensor(scale, dtype=torch.float32, device=x.device).view(as_channels))
-    return x.add_(torch.tensor(shift, dtype=torch.float32, device=x.device).view(as_channels))
+    both = torch.tensor([scale, shift], dtype=torch.float32, device=device)[:, None, :, None, None]
+    return both[0], both[1]
 
 
 def _require_bytes(images: Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsir.data.cifar_facts import CIFAR, HOME, IMAGENET_STATISTICS, Checksum, Cifar, Layout
+from fedsir.data.cifar_facts import CIFAR, HOME, IMAGENET_STATISTICS, N_TRAIN, Checksum, Cifar, Layout
 from fedsir.data.cifar_pickle import read_batch
 from fedsir.data.source import Source, make_source
 from fedsir.errors import DataError
@@ -30,12 +30,13 @@ def load_cifar(name: str, data_dir: Path, *, download: bool = False) -> Source:
         layout = cifar.layouts[0]
     if layout is None:
         raise DataError(_how_to_get(name, cifar, data_dir))
-    folder = data_dir / layout.folder
+    images, labels = read_files(layout, data_dir / layout.folder, {**layout.train, **layout.test}, cifar)
     return make_source(
         name,
-        read_files(layout, folder, layout.train, cifar),
-        read_files(layout, folder, layout.test, cifar),
+        images,
+        labels,
         cifar.class_names,
+        is_test=np.arange(len(labels)) >= N_TRAIN,
         flip=True,
         crop_padding=4,
         statistics=IMAGENET_STATISTICS,

@@ -111,6 +111,15 @@ class DataConfig(BaseModel):
         description="Samples of a class a client needs to count for noisy_clients = cover; if not set, 9 % "
         "of the mean class size (450 for CIFAR-10, 45 for CIFAR-100).",
     )
+    public: str | None = Field(
+        None,
+        min_length=1,
+        description="Unlabelled images that everybody has, for methods that need some (rhfl, fedned): a data set or "
+        "path as for data.dataset, an npz file with images alone, or held-out (at most an eighth of the training "
+        "images, which no client then has). For such a method, if not set: cifar100 for cifar10 and the reverse, "
+        "held-out for digits.",
+    )
+    public_size: int = Field(5000, ge=1, description="How many of them, drawn at random; all if there are fewer.")
 
     @field_validator("transition")
     @classmethod
@@ -128,6 +137,8 @@ class DataConfig(BaseModel):
 
     @model_validator(mode="after")
     def _settings_agree(self) -> DataConfig:
+        if self.public == self.dataset:
+            raise ValueError(f"public = {self.public!r} is the data set itself, test images and all: use held-out")
         if self.noise == "matrix" and self.transition is None:
             raise ValueError("noise = 'matrix' needs data.transition, one row of probabilities per class")
         if self.noise != "matrix" and self.transition is not None:

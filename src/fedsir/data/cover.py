@@ -63,8 +63,9 @@ def choose_noisy_clients(
         clean = greedy_cover(counts, cover_min_samples)
         if not clean:
             raise ConfigError(
-                f"no client has {cover_min_samples} samples of any class, so data.noisy_clients = cover "
-                "finds no clean client: lower data.cover_min_samples or say how many clients are noisy"
+                f"no client has {cover_min_samples} samples of any class (the most is {int(counts.max())}), so "
+                "data.noisy_clients = cover finds no clean client: lower data.cover_min_samples, or say how many "
+                f"clients are noisy (data.noisy_clients = {max(1, round(0.7 * len(names)))}, for instance)"
             )
         if len(clean) == len(names):
             raise ConfigError(
@@ -76,10 +77,11 @@ def choose_noisy_clients(
         if choice > len(names):
             raise ConfigError(f"data.noisy_clients = {choice}, but there are only {len(names)} clients")
         return tuple(sorted(random.for_numpy().permutation(len(names))[:choice].tolist()))
+    known_names, chosen = set(names), set(choice)
     for name in choice:
-        if name not in names:
+        if name not in known_names:
             known = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
             raise ConfigError(
                 f"data.noisy_clients names {name!r}, but the clients are {known}.{did_you_mean(name, names)}"
             )
-    return tuple(k for k in everybody if names[k] in choice)
+    return tuple(k for k in everybody if names[k] in chosen)

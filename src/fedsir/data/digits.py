@@ -20,9 +20,10 @@ def load_digits(seed: int) -> Source:
     is_test[hold_out_fifth(labels, KeyedRandom(seed, ("data", "hold out")))] = True
     return make_source(
         "digits",
-        (images[~is_test], labels[~is_test]),
-        (images[is_test], labels[is_test]),
+        images,
+        labels,
         tuple("0123456789"),
+        is_test=is_test,
         flip=False,  # a mirrored digit is another sign
         crop_padding=1,
         is_benchmark=True,

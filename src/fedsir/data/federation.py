@@ -12,6 +12,7 @@ from fedsir.data import noise, partition
 from fedsir.data.arrays import fingerprint
 from fedsir.data.cover import choose_noisy_clients, default_cover_min_samples
 from fedsir.data.labels_file import read_labels_file
+from fedsir.data.public import HELD_OUT, draw_public, hold_out
 from fedsir.data.stratify import draw_by_class, quota_by_class
 from fedsir.errors import ConfigError, DataError
 from fedsir.randomness import KeyedRandom
@@ -45,25 +46,31 @@ class GroundTruth:
 class FederatedData:
     """The training samples sorted by client, with given labels only, and the test set.
 
+    Images stay where the source has them, so that runs with other partitions of one source can share them; each sample
+    knows its row.
+
     Attributes
     ----------
     clients : names in the order of the federation; "0", "1", … if the samples were dealt
     offsets : (n_clients + 1,) client i owns rows ``offsets[i]:offsets[i + 1]``
-    images : (n, channels, height, width)
+    images : (m, channels, height, width), all of the source's
+    image_rows : (n,) row of ``images`` of each training sample
     given_labels : (n,)
     source_index : (n,) position of each sample in the source's training set
-    test_images, test_labels : what the global model is judged on
+    test_rows, test_labels : (n_test,) what the global model is judged on, by row of ``images``
     class_names, mean, std, flip, crop_padding, name : as in `Source`
-    sha256 : over images, given labels, offsets, client names and the test set
+    sha256 : over images, rows, given labels, offsets, client and class names and the test set
     notes : what a user should know about how the data were read
+    public_images : (p, channels, height, width) unlabelled images that everybody has, if any
     """
 
     clients: tuple[str, ...]
     offsets: tuple[int, ...]
     images: Images
+    image_rows: Index
     given_labels: Labels
     source_index: Index
-    test_images: Images
+    test_rows: Index
     test_labels: Labels
     class_names: tuple[str, ...]
     mean: tuple[float, ...]
@@ -73,6 +80,7 @@ class FederatedData:
     name: str
     sha256: str
     notes: tuple[str, ...]
+    public_images: Images | None = None
 
     @property
     def n_clients(self) -> int:
@@ -121,11 +129,23 @@ def noise_by_client(data: FederatedData, truth: GroundTruth) -> dict[str, float]
     return {client: float(is_wrong[data.rows(client)].mean()) for client in data.clients}
 
 
-def build_federation(config: DataConfig, source: Source, *, seed: int) -> tuple[FederatedData, GroundTruth]:
-    """Return the federation that ``config`` describes: draw a subset, deal it, make labels wrong."""
+def build_federation(
+    config: DataConfig, source: Source, *, seed: int, public: Images | None = None
+) -> tuple[FederatedData, GroundTruth]:
+    """Return the federation that ``config`` describes: draw a subset, deal it, make labels wrong.
+
+    ``public`` holds the images that `load_public` found.
+    """
     random = KeyedRandom(seed, ("data",))
     kept = _subset(source.train_labels, config.n_train, "n_train", random, source.clients)
     test = _subset(source.test_labels, config.n_test, "n_test", random)
+    public_images = None if public is None else draw_public(config, public, source.images.shape[1:], random)
+    if config.public == HELD_OUT:
+        held = hold_out(
+            config, source.train_labels[kept], random, None if source.clients is None else source.clients[kept]
+        )
+        public_images = source.images[source.train_rows[kept[held]]]
+        kept = np.delete(kept, held)
     true = source.train_labels[kept]
     owners = None if source.clients is None else source.clients[kept]
     names, parts = _deal(config, true, owners, source, seed, random)
@@ -137,20 +157,24 @@ def build_federation(config: DataConfig, source: Source, *, seed: int) -> tuple[
         chooser = random.derive("noisy clients")
         noisy = choose_noisy_clients(config.noisy_clients, names, counts, threshold, chooser)
         given = _given_labels(config, source, kept, parts, names, noisy, seed, random)
-    is_right = [k for k in noisy if np.array_equal(given[parts[k]], true[parts[k]])]
-    notes = [f"client {names[k]!r} was chosen to be noisy, but none of its labels turned out wrong" for k in is_right]
+    is_right = {k for k in noisy if np.array_equal(given[parts[k]], true[parts[k]])}
+    in_vain = [names[k] for k in noisy if k in is_right]
+    has_rate = config.adds_noise and config.noise in ("symmetric", "pair")
+    mine = np.concatenate([parts[k] for k in noisy]) if noisy else np.empty(0, np.int64)
+    notes = noise.notes(in_vain, true[mine], given[mine], config.noise_rate if has_rate else None)
 
     order = np.concatenate(parts)
-    images, given = source.train_images[kept[order]], given[order]
-    test_images, test_labels = source.test_images[test], source.test_labels[test]
+    image_rows, given = source.train_rows[kept[order]], given[order]
+    test_rows, test_labels = source.test_rows[test], source.test_labels[test]
     offsets = np.cumsum([0, *map(len, parts)])
     data = FederatedData(
         clients=names,
         offsets=tuple(offsets.tolist()),
-        images=images,
+        images=source.images,
+        image_rows=image_rows,
         given_labels=given,
         source_index=kept[order],
-        test_images=test_images,
+        test_rows=test_rows,
         test_labels=test_labels,
         class_names=source.class_names,
         mean=source.mean,
@@ -159,15 +183,18 @@ def build_federation(config: DataConfig, source: Source, *, seed: int) -> tuple[
         crop_padding=source.crop_padding,
         name=source.name,
         sha256=fingerprint(
-            images=images,
+            images=(source.images_sha256,),
+            image_rows=image_rows,
             given_labels=given,
-            test_images=test_images,
+            test_rows=test_rows,
             test_labels=test_labels,
             offsets=offsets,
             clients=names,
             class_names=source.class_names,
+            **({} if public_images is None else {"public_images": public_images}),
         ),
         notes=(*source.notes, *notes),
+        public_images=public_images,
     )
     wrong = [k for k in noisy if k not in is_right]
     return data, _truth(config, source, data, true[order], wrong)
@@ -212,7 +239,8 @@ def _deal(
     empty = [k for k, part in enumerate(parts) if len(part) == 0]
     if empty:
         raise DataError(
-            f"client {empty[0]} got no sample from data.partition = {kind}: raise data.alpha or lower data.n_clients"
+            f"client {empty[0]} got no sample from data.partition = {kind} ({len(empty)} of {n} clients got none): "
+            "raise data.alpha, lower data.n_clients, or use data.partition = dirichlet, which fills them up"
         )
     return tuple(str(k) for k in range(n)), parts
 
@@ -264,12 +292,13 @@ def _truth(config: DataConfig, source: Source, data: FederatedData, true: Labels
     transition = np.zeros((data.n_classes, data.n_classes), np.int64)
     if not source.is_benchmark and not config.adds_noise:
         return GroundTruth(None, (), (), is_known=False, transition=transition)
+    is_noisy = set(noisy)
     for k in noisy:
         rows = data.rows(data.clients[k])
         transition += noise.realised_transition(true[rows], data.given_labels[rows], data.n_classes)
     return GroundTruth(
         true_labels=true,
-        clean_clients=tuple(name for k, name in enumerate(data.clients) if k not in noisy),
+        clean_clients=tuple(name for k, name in enumerate(data.clients) if k not in is_noisy),
         noisy_clients=tuple(data.clients[k] for k in noisy),
         is_known=True,
         transition=transition,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from fedsir.data.arrays import Counts, Floats, Index, Labels
     from fedsir.randomness import KeyedRandom
 
+MOST_NAMES = 5  # clients with a note of their own; more are counted
+RATE_TOLERANCE = 0.05  # realised against wanted noise rate, before a note says so
+
 
 def symmetric(labels: Labels, n_classes: int, rate: float, random: KeyedRandom) -> Labels:
     """Return one client's labels with round(rate·n_c) of each class c turned into any other class.
@@ -102,6 +105,29 @@ def realised_transition(true: Labels, given: Labels, n_classes: int) -> Counts:
     """Return (n_classes, n_classes) counts: row c says which labels true class c was given."""
     flat = np.bincount(true * n_classes + given, minlength=n_classes * n_classes)
     return flat.reshape(n_classes, n_classes).astype(np.int64)
+
+
+def notes(in_vain: Sequence[str], true: Labels, given: Labels, rate: float | None) -> list[str]:
+    """Return what a user would not expect of the noise.
+
+    Parameters
+    ----------
+    in_vain : clients chosen to be noisy of whose labels none turned out wrong
+    true, given : (n,) labels of all noisy clients together
+    rate : the share of them that should be wrong; None if no setting says so
+    """
+    if len(in_vain) > MOST_NAMES:
+        first = ", ".join(map(repr, in_vain[:MOST_NAMES]))
+        found = [f"{len(in_vain):,} clients ({first}, …) were chosen to be noisy, but none of their labels is wrong"]
+    else:
+        found = [f"client {name!r} was chosen to be noisy, but none of its labels turned out wrong" for name in in_vain]
+    realised = float(np.mean(true != given)) if len(true) else 0.0
+    if rate is not None and abs(realised - rate) > RATE_TOLERANCE:
+        found.append(
+            f"{realised:.0%} of the noisy clients' labels are wrong, not data.noise_rate = {rate:g}: each client "
+            "rounds it class by class, and many have few samples of a class"
+        )
+    return found
 
 
 def _choose(labels: Labels, c: int, rate: float, rng: np.random.Generator) -> Index:

@@ -44,15 +44,15 @@ def own_source(
                 f"{name}: too few samples to hold out a fifth for testing; "
                 "add some, or say which samples are for testing"
             )
-    kept = np.flatnonzero(~is_test)
     return make_source(
         name,
-        (images[~is_test], labels[~is_test]),
-        (images[is_test], labels[is_test]),
+        images,
+        labels,
         class_names,
+        is_test=is_test,
         flip=False,  # nobody but the user knows whether a mirrored image means the same
         crop_padding=images.shape[2] // 8,
-        clients=None if clients is None else clients[~is_test],
-        sample_names=tuple(str(i) if sample_names is None else sample_names[i] for i in kept),
+        clients=clients,
+        sample_names=sample_names or tuple(map(str, range(len(labels)))),
         notes=notes,
     )

@@ -50,7 +50,15 @@ def load_npz(path: Path, seed: int) -> Source:
     )
 
 
-def _read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
+def load_npz_images(path: Path) -> Images:
+    """Return the images of an npz file alone, (n, channels, height, width); it needs no labels."""
+    arrays, _ = _read_arrays(path, needed=("images",))
+    return _images(path, arrays["images"])
+
+
+def _read_arrays(
+    path: Path, needed: tuple[str, ...] = ("images", "labels")
+) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
     """Return the arrays this module knows, and a note on those it does not."""
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not an npz file (np.savez writes one)")
@@ -72,7 +80,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ..
         suggestion = did_you_mean(name, [known for known in ARRAYS if known not in arrays])
         if suggestion:
             raise DataError(f"{path}: there is no use for an array called {name!r}.{suggestion}")
-    for name in ("images", "labels"):
+    for name in needed:
         if name not in arrays:
             raise DataError(f"{path}: there is no array called {name!r}; it holds {', '.join(arrays) or 'none'}")
     for name, array in arrays.items():

@@ -12,10 +12,13 @@ from fedsir.data.arrays import fingerprint
 from fedsir.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
-    from fedsir.data.arrays import Images, Labels, Names
+    import numpy.typing as npt
+
+    from fedsir.data.arrays import Images, Index, Labels, Names
 
 SMALLEST_SIDE = 8  # pixels; below this the convolutions of every model here see nothing but padding
 SMALLEST_STD = 1e-3  # of pixels in [0, 1]: constant images must not divide by zero
+COUNTED_AT_ONCE = 1000  # images
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,20 @@ DATASETS: dict[str, DatasetInfo] = {
 class Source:
     """A data set with a training and a test part; nothing in it is random but the held-out fifth.
 
+    All images are in one array, which does not depend on the seed: runs that hold out other samples can share it.
+
     Attributes
     ----------
     name : short name for reports
-    train_images : (n, channels, height, width) uint8
+    images : (m, channels, height, width) uint8, of both parts, in the order in which they were read
+    train_rows : (n,) rows of ``images``, ascending
     train_labels : (n,) int64, in 0 … n_classes-1, every class present
-    test_images, test_labels : the same for the test part
+    test_rows, test_labels : the same for the test part
     class_names : one name per class
     clients : (n,) name of the client that owns each training sample; None if nobody does yet
     mean, std : per channel, of pixels scaled to [0, 1]: what images are normalised with
     flip, crop_padding : the augmentation that makes sense for these images
+    images_sha256 : over ``images``
     sha256 : over arrays and names
     sample_names : what the user knows each training sample by: its file, or its row; None for public data
     notes : what was left out or changed while reading, for the user to see
@@ -69,9 +76,10 @@ class Source:
     """
 
     name: str
-    train_images: Images
+    images: Images
+    train_rows: Index
     train_labels: Labels
-    test_images: Images
+    test_rows: Index
     test_labels: Labels
     class_names: tuple[str, ...]
     clients: Names | None
@@ -79,6 +87,7 @@ class Source:
     std: tuple[float, ...]
     flip: bool
     crop_padding: int
+    images_sha256: str
     sha256: str
     sample_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
@@ -90,14 +99,28 @@ class Source:
         """Number of classes."""
         return len(self.class_names)
 
+    @property
+    def train_images(self) -> Images:
+        """A copy of the training images, (n, channels, height, width)."""
+        return self.images[self.train_rows]
 
-def pixel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation per channel of (n, channels, h, w) pixels scaled to [0, 1]."""
+    @property
+    def test_images(self) -> Images:
+        """A copy of the test images."""
+        return self.images[self.test_rows]
+
+
+def pixel_statistics(images: Images, rows: Index) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation per channel of some rows of (m, channels, h, w), scaled to [0, 1]."""
     levels = np.arange(256) / 255
+    # 256 counts give the exact moments, piece by piece, without a copy of all the images.
+    counts = np.zeros((images.shape[1], 256), np.int64)
+    for start in range(0, len(rows), COUNTED_AT_ONCE):
+        some = images[rows[start : start + COUNTED_AT_ONCE]]
+        counts += [np.bincount(some[:, channel].reshape(-1), minlength=256) for channel in range(some.shape[1])]
     means, stds = [], []
-    for channel in range(images.shape[1]):
-        # 256 counts give the exact moments without a float copy of the images.
-        share = np.bincount(images[:, channel].reshape(-1), minlength=256) / images[:, channel].size
+    for count in counts:
+        share = count / count.sum()
         mean = float(share @ levels)
         means.append(mean)
         stds.append(max(float(np.sqrt(share @ (levels - mean) ** 2)), SMALLEST_STD))
@@ -106,10 +129,11 @@ def pixel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ..
 
 def make_source(
     name: str,
-    train: tuple[Images, Labels],
-    test: tuple[Images, Labels],
+    images: Images,
+    labels: Labels,
     class_names: tuple[str, ...],
     *,
+    is_test: npt.NDArray[np.bool_],
     flip: bool,
     crop_padding: int,
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
@@ -119,12 +143,22 @@ def make_source(
     is_benchmark: bool = False,
     confused_with: tuple[int, ...] | None = None,
 ) -> Source:
-    """Return a checked `Source`; mean and std are those of the training images unless given."""
-    (train_images, train_labels), (test_images, test_labels) = train, test
+    """Return a checked `Source`; mean and std are those of the training images unless given.
+
+    Parameters
+    ----------
+    images : (m, channels, height, width) uint8, of the training and the test part
+    labels, is_test, clients, sample_names : one entry per image
+    """
+    train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    labels = labels.astype(np.int64)
+    train_labels, test_labels = labels[train_rows], labels[test_rows]
+    owners = None if clients is None else clients[train_rows]
+    names = None if sample_names is None else tuple(sample_names[i] for i in train_rows)
     if len(train_labels) == 0 or len(test_labels) == 0:
         part = "training" if len(train_labels) == 0 else "test"
         raise DataError(f"{name}: there are no {part} samples")
-    height, width = train_images.shape[2:]
+    height, width = images.shape[2:]
     if min(height, width) < SMALLEST_SIDE:
         smallest = f"{SMALLEST_SIDE}×{SMALLEST_SIDE}"
         raise DataError(f"{name}: images are {height}×{width} pixels; at least {smallest} are needed")
@@ -134,29 +168,34 @@ def make_source(
     if per_class.min() == 0:
         missing = class_names[int(per_class.argmin())]
         raise DataError(f"{name}: class {missing!r} has no training sample; add some or drop the class")
-    mean, std = statistics or pixel_statistics(train_images)
+    mean, std = statistics or pixel_statistics(images, train_rows)
+    images = np.ascontiguousarray(images)
+    images_sha256 = fingerprint(images=images)
     return Source(
         name=name,
-        train_images=np.ascontiguousarray(train_images),
-        train_labels=train_labels.astype(np.int64),
-        test_images=np.ascontiguousarray(test_images),
-        test_labels=test_labels.astype(np.int64),
+        images=images,
+        train_rows=train_rows,
+        train_labels=train_labels,
+        test_rows=test_rows,
+        test_labels=test_labels,
         class_names=class_names,
-        clients=clients,
+        clients=owners,
         mean=mean,
         std=std,
         flip=flip,
         crop_padding=crop_padding,
+        images_sha256=images_sha256,
         sha256=fingerprint(
-            train_images=train_images,
+            images=(images_sha256,),
+            train_rows=train_rows,
             train_labels=train_labels,
-            test_images=test_images,
+            test_rows=test_rows,
             test_labels=test_labels,
             class_names=class_names,
-            clients=() if clients is None else tuple(clients.tolist()),
-            sample_names=sample_names or (),
+            clients=() if owners is None else tuple(owners.tolist()),
+            sample_names=names or (),
         ),
-        sample_names=sample_names,
+        sample_names=names,
         notes=notes,
         is_benchmark=is_benchmark,
         confused_with=confused_with,

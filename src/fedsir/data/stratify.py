@@ -66,11 +66,15 @@ def hold_out_fifth(labels: Labels, random: KeyedRandom, clients: Names | None = 
     """
     counts = np.bincount(labels)
     quota = [max(1, round(int(n) / 5)) if n >= 2 else 0 for n in counts]
-    held_out = draw_by_class(labels, quota, random, clients)
-    if clients is not None:
-        is_kept = np.ones(len(labels), bool)
-        is_kept[held_out] = False
-        emptied = np.setdiff1d(clients, clients[is_kept])
-        back = [int(np.flatnonzero(clients == name)[0]) for name in emptied]
-        held_out = np.setdiff1d(held_out, np.array(back, np.int64))
-    return held_out
+    return without_last_ones(draw_by_class(labels, quota, random, clients), clients)
+
+
+def without_last_ones(chosen: Index, clients: Names | None) -> Index:
+    """Return the sorted positions without those that would leave a client nothing; clients : (n,) owners, if any."""
+    if clients is None:
+        return chosen
+    is_kept = np.ones(len(clients), bool)
+    is_kept[chosen] = False
+    emptied = np.setdiff1d(clients, clients[is_kept])
+    back = [int(np.flatnonzero(clients == name)[0]) for name in emptied]
+    return np.setdiff1d(chosen, np.array(back, np.int64))

@@ -1,7 +1,7 @@
 """Where a client's half of a method runs: it turns a call (bytes) into an answer (bytes), keeping nothing in between.
 
-The same host serves the in-process engine and each worker process. It holds views of the clients' images and given
-labels; true labels are never handed to it.
+The same host serves the in-process engine and each worker process. It reaches the clients' images and given labels;
+true labels are never handed to it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from fedsir.data.augment import normalise
+from fedsir.engines import device_settings
 from fedsir.engines.wire import decode, encode
 from fedsir.evaluate.accuracy import predict
-from fedsir.methods.base import Client, MethodConfig
+from fedsir.methods.base import Client, MethodConfig, Server
 from fedsir.methods.registry import method_class
 from fedsir.models.build import build_model, training_model
 from fedsir.models.weights import load_weights
@@ -41,6 +41,15 @@ class HostSpec:
     device: str
     store: ClientStore
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class of the settings may be in a file that only the registry can load: send their values.
+        return _host_spec, ({**vars(self), "method_config": self.method_config.model_dump()},)
+
+
+def _host_spec(fields: dict[str, Any]) -> HostSpec:
+    config = method_class(fields["method"]).Config.model_validate(fields["method_config"])
+    return HostSpec(**{**fields, "method_config": config})
+
 
 @dataclass(frozen=True)
 class Call:
@@ -62,6 +71,19 @@ class PredictCall:
 
 
 @dataclass(frozen=True)
+class ServerCall:
+    """A piece of the server's own work that takes a model to run; no client takes part."""
+
+    key: str
+    task: str
+    round: int
+    own: bytes
+
+
+AnyCall = Call | PredictCall | ServerCall
+
+
+@dataclass(frozen=True)
 class Answer:
     """reply and state as bytes, or the reason of a failure; seconds is the client's computing time."""
 
@@ -75,17 +97,19 @@ class ClientHost:
     """Runs client tasks. One torch thread, so that results do not depend on the machine's cores."""
 
     def __init__(self, spec: HostSpec) -> None:
-        torch.set_num_threads(1)
+        device_settings.prepare(spec.device)
         self._spec = spec
         self._method = method_class(spec.method)(spec.method_config)
         self._template: nn.Module | None = None
 
-    def answer(self, call: Call | PredictCall, common: bytes) -> Answer:
+    def answer(self, call: AnyCall, common: bytes) -> Answer:
         """Run one task; whatever goes wrong on a client is that client's failure, not the round's."""
         began = time.perf_counter()
         if isinstance(call, PredictCall):
             return Answer(self._predict(call, common), None, time.perf_counter() - began)
         try:
+            if isinstance(call, ServerCall):
+                return Answer(self._server_work(call, common), None, time.perf_counter() - began)
             client = self._client(call)
             payload: dict[str, Any] = decode(common) | decode(call.own)
             reply = self._method.tasks()[call.task](self._method, client, **payload)
@@ -103,6 +127,24 @@ class ClientHost:
             random=KeyedRandom(spec.seed, ("client", spec.method, call.client, call.round, call.task)),
             new_module=self._new_module,
             device=spec.device,
+            public=spec.store.public(),
+        )
+
+    def _server_work(self, call: ServerCall, common: bytes) -> bytes:
+        payload: dict[str, Any] = decode(common) | decode(call.own)
+        return encode(self._method.server_tasks()[call.task](self._method, self._server(call), **payload))
+
+    def _server(self, call: ServerCall) -> Server:
+        spec, store = self._spec, self._spec.store
+        return Server(
+            random=KeyedRandom(spec.seed, ("server", spec.method, call.key, call.round, call.task)),
+            new_module=self._new_module,
+            device=spec.device,
+            mean=store.mean,
+            std=store.std,
+            flip=store.flip,
+            crop_padding=store.crop_padding,
+            public=store.public(),
         )
 
     def _predict(self, call: PredictCall, common: bytes) -> bytes:
@@ -111,7 +153,7 @@ class ClientHost:
         load_weights(module, decode(common))
         predicted = predict(
             module.to(device),
-            store.test_images()[call.start : call.stop],
+            store.test_images(call.start, call.stop),
             lambda images: normalise(images, store.mean, store.std),
             device=device,
         )
@@ -120,7 +162,7 @@ class ClientHost:
     def _new_module(self) -> nn.Module:
         if self._template is None:
             spec = self._spec
-            image_size = spec.store.image_shape[1:]
+            image_size = spec.store.image_size
             stock = build_model(
                 spec.model,
                 n_classes=spec.n_classes,

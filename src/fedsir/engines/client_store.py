@@ -1,8 +1,7 @@
-"""The clients' images and given labels, resident once per machine: an array, or a memory-mapped file for workers."""
+"""The clients' images and given labels, for whichever process runs a client's half."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,64 +10,73 @@ import torch
 from torch import Tensor
 
 from fedsir.data.client import ClientData
-from fedsir.errors import RunFolderError
+from fedsir.engines.shared_images import mapped
 
 if TYPE_CHECKING:
+    from fedsir.data.arrays import Images, Index, Labels
     from fedsir.data.federation import FederatedData
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no single equality
 class ClientStore:
-    """Training samples sorted by client, so that a client's data are a view and never a copy; and the test images.
+    """A run's own small arrays, and the images of its source, which other processes and runs may share.
 
-    When `folder` is set, the tensors are shared files in it: every process that maps them shares the same memory, and
-    pickling the store (to start a worker) sends only their names.
+    When `file` is set, the images are in it: pickling the store (to start a worker) sends only its name.
+
+    Attributes
+    ----------
+    rows_by_client : client → its part of `labels` and `image_rows`
+    labels : (n,) given labels, sorted by client
+    image_rows, test_rows : (n,), (n_test,) rows of the images
+    images_shape : (m, channels, height, width)
+    public_images : (p, channels, height, width) unlabelled images that everybody has; few enough to send
     """
 
     rows_by_client: dict[str, tuple[int, int]]
-    image_shape: tuple[int, int, int]
-    n_test: int
+    labels: Labels
+    image_rows: Index
+    test_rows: Index
+    images_shape: tuple[int, ...]
     n_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     flip: bool
     crop_padding: int
-    folder: Path | None
-    _loaded: dict[str, Tensor] = field(default_factory=dict)
+    file: Path | None
+    public_images: Images | None = None
+    _images: list[Tensor] = field(default_factory=list)  # none until they are wanted, then one
 
     @classmethod
-    def of(cls, data: FederatedData, folder: Path | None = None) -> ClientStore:
-        """Take over a federation's images; with `folder`, write them there for other processes to map."""
-        tensors = {
-            "images": torch.from_numpy(data.images),
-            "labels": torch.from_numpy(data.given_labels),
-            "test_images": torch.from_numpy(data.test_images),
-        }
+    def of(cls, data: FederatedData, file: Path | None = None) -> ClientStore:
+        """Return the store of a federation; `file`, if any, holds its images."""
         rows = zip(data.clients, data.offsets[:-1], data.offsets[1:], strict=True)
-        store = cls(
+        return cls(
             rows_by_client={name: (start, stop) for name, start, stop in rows},
-            image_shape=(data.channels, *data.image_size),
-            n_test=len(data.test_labels),
+            labels=data.given_labels,
+            image_rows=data.image_rows,
+            test_rows=data.test_rows,
+            images_shape=data.images.shape,
             n_classes=data.n_classes,
             mean=data.mean,
             std=data.std,
             flip=data.flip,
             crop_padding=data.crop_padding,
-            folder=folder,
+            file=file,
+            public_images=data.public_images,
+            _images=[torch.from_numpy(data.images)],
         )
-        if folder is None:
-            store._loaded.update(tensors)
-        else:
-            for name, tensor in tensors.items():
-                _write(folder / name, tensor)
-        return store
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.images_shape[2], self.images_shape[3]
 
     def client_data(self, client: str) -> ClientData:
-        """Return one client's view."""
+        """Return one client's samples, copied together: a copy costs far less than a pass of training."""
         start, stop = self.rows_by_client[client]
         return ClientData(
-            images=self._tensor("images")[start:stop],
-            labels=self._tensor("labels")[start:stop],
+            images=self._pick(self.image_rows[start:stop]),
+            labels=torch.from_numpy(self.labels[start:stop]),
             n_classes=self.n_classes,
             mean=self.mean,
             std=self.std,
@@ -76,42 +84,25 @@ class ClientStore:
             crop_padding=self.crop_padding,
         )
 
-    def test_images(self) -> Tensor:
-        """Return the test images, (n_test, channels, h, w) uint8; their labels stay with the evaluator."""
-        return self._tensor("test_images")
+    def test_images(self, start: int, stop: int) -> Tensor:
+        """Return a slice of the test images, (stop - start, channels, h, w); their labels stay with the evaluator."""
+        return self._pick(self.test_rows[start:stop])
+
+    def public(self) -> Tensor | None:
+        """Return the unlabelled images that everybody has, (p, channels, h, w), if any."""
+        return None if self.public_images is None else torch.from_numpy(self.public_images)
 
     def size(self, client: str) -> int:
         """Return how many samples a client has."""
         start, stop = self.rows_by_client[client]
         return stop - start
 
-    def _tensor(self, name: str) -> Tensor:
-        if name not in self._loaded:
-            assert self.folder is not None, "a store without a folder holds its tensors from the start"
-            n = max(stop for _, stop in self.rows_by_client.values())
-            shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-                "images": (torch.uint8, (n, *self.image_shape)),
-                "labels": (torch.int64, (n,)),
-                "test_images": (torch.uint8, (self.n_test, *self.image_shape)),
-            }
-            self._loaded[name] = _mapped(self.folder / name, *shapes[name])
-        return self._loaded[name]
+    def _pick(self, rows: Index) -> Tensor:
+        if not self._images:
+            assert self.file is not None, "a store that came from another process has a file"
+            self._images.append(torch.from_numpy(mapped(self.file, self.images_shape)))
+        return self._images[0].index_select(0, torch.from_numpy(rows))
 
     def __getstate__(self) -> dict[str, object]:
-        assert self.folder is not None, "only a store in shared files can be sent to another process"
-        return {**self.__dict__, "_loaded": {}}
-
-
-def _write(path: Path, tensor: Tensor) -> None:
-    # Not through the mapping: a full disk would then end the process with a bus error instead of a message.
-    try:
-        path.write_bytes(tensor.contiguous().numpy().data)
-    except OSError as problem:
-        raise RunFolderError(
-            f"Could not write {path}, which workers share: {problem.strerror}. Make room, or use --workers 1."
-        ) from None
-
-
-def _mapped(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor whose memory is the file; all processes that map it share it."""
-    return torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=dtype).view(shape)
+        assert self.file is not None, "only a store with a file can be sent to another process"
+        return {**self.__dict__, "_images": []}

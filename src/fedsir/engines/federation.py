@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsir.engines.client_host import Call, PredictCall
+from fedsir.engines.client_host import Call, PredictCall, ServerCall
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import MethodError
@@ -19,6 +19,8 @@ from fedsir.methods.base import DROPPED_OUT, ClientId, Payload, Weights
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fedsir.engines.local import Engine
 
 _EMPTY = encode({})
@@ -34,7 +36,8 @@ class RoundLog:
     bytes_up: dict[ClientId, int] = field(default_factory=dict)
     bytes_down: dict[ClientId, int] = field(default_factory=dict)
     seconds: dict[ClientId, float] = field(default_factory=dict)
-    n_answers: int = 0
+    answered: set[ClientId] = field(default_factory=set)  # at least one ask
+    broken: set[ClientId] = field(default_factory=set)  # failed, or sent rubbish, at least once
 
 
 class EngineFederation:
@@ -45,7 +48,8 @@ class EngineFederation:
     participation : share of the clients drawn for each round
     dropout : probability that a client drawn for a round does not answer in it
     initial_model : every model in a reply must have these names and shapes
-    client_states : client → state as bytes; survives rounds, belongs into the checkpoint
+    client_states : client → state as bytes, of those that keep any; survives rounds, belongs into the checkpoint
+    spill_folder : where replies wait that do not fit into memory; None is the system's place for temporary files
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class EngineFederation:
         dropout: float,
         initial_model: Weights,
         client_states: dict[ClientId, bytes] | None = None,
+        spill_folder: Path | None = None,
     ) -> None:
         self._engine = engine
         self._position = {client: i for i, client in enumerate(clients)}
@@ -65,6 +70,7 @@ class EngineFederation:
         self._participation = participation
         self._dropout = dropout
         self._form = _form(initial_model)
+        self._spill_folder = spill_folder
         self.client_states = client_states if client_states is not None else {}
         self.clients: Sequence[ClientId] = tuple(clients)
         self.participants: Sequence[ClientId] = self.clients
@@ -75,13 +81,17 @@ class EngineFederation:
     def failures(self) -> Mapping[ClientId, str]:
         return self.log.failures
 
+    @property
+    def random(self) -> KeyedRandom:
+        return self._random.derive("server", self._round)
+
     def begin_round(self, t: int) -> None:
         """Draw the participants of round t and open a fresh log; round 0 is the start, with everybody."""
         self._round = t
         self.log = RoundLog()
         self.participants = self.clients
         if t > 0 and self._participation < 1:
-            n_drawn = max(1, math.floor(self._participation * len(self.clients) + 0.5))
+            n_drawn = n_participants(self._participation, len(self.clients))
             generator = self._random.derive("participation", t).for_numpy()
             drawn = generator.choice(len(self.clients), size=n_drawn, replace=False)
             self.participants = tuple(self.clients[i] for i in sorted(drawn))
@@ -95,10 +105,12 @@ class EngineFederation:
         **payload: Any,
     ) -> Replies:
         asked = sorted(set(clients), key=self._position.__getitem__)
-        present = [client for client in asked if not self._drops_out(client)]
+        present = []
         for client in asked:
-            if client not in present:
+            if self._drops_out(client):
                 self.reject(client, DROPPED_OUT)
+            else:
+                present.append(client)
         common = encode(payload)
         calls = [
             Call(
@@ -110,33 +122,53 @@ class EngineFederation:
             )
             for client in present
         ]
-        replies = Replies(present)
+        replies = Replies(present, folder=self._spill_folder)
         for call, answer in self._engine.run(calls, common):
             assert isinstance(call, Call)
             self._count(self.log.bytes_down, call.client, len(common) + (len(call.own) if each else 0))
             self._count(self.log.seconds, call.client, answer.seconds)
             if answer.reply is None or answer.state is None:
                 self.reject(call.client, answer.failure or "no answer")
+                self.log.broken.add(call.client)
                 continue
             self._count(self.log.bytes_up, call.client, len(answer.reply))
             reply, fault = self._read(answer.reply)
             if fault:
                 self.reject(call.client, fault)
+                self.log.broken.add(call.client)
                 continue
-            self.client_states[call.client] = answer.state
-            self.log.n_answers += 1
+            if answer.state == _EMPTY:  # nothing to remember: no entry in every checkpoint to come
+                self.client_states.pop(call.client, None)
+            else:
+                self.client_states[call.client] = answer.state
+            self.log.answered.add(call.client)
             replies.put(call.client, answer.reply, reply)
         return replies
+
+    def compute(
+        self, task: str, each: Mapping[str, Payload] | None = None, **payload: Any
+    ) -> dict[str, dict[str, Any]]:
+        own = {"": {}} if each is None else each
+        calls = [ServerCall(key, task, self._round, encode(value)) for key, value in own.items()]
+        done: dict[str, dict[str, Any]] = {}
+        for call, answer in self._engine.run(calls, encode(payload)):
+            assert isinstance(call, ServerCall)
+            if answer.reply is None:
+                raise MethodError(f"Round {self._round}: the server's task {task!r} failed: {answer.failure}.")
+            done[call.key] = decode(answer.reply)
+        return {key: done[key] for key in own}
 
     def end_round(self) -> None:
         """Stop the run if everybody who was there failed: going on would change nothing and hide the reason.
 
-        A round in which all dropped out, or some failed, is an ordinary one.
+        A round in which all dropped out, or some failed, is an ordinary one. A client that answered one ask and failed
+        at another has failed.
         """
-        failed = {client: why for client, why in self.failures.items() if why != DROPPED_OUT}
-        if failed and not self.log.n_answers:
-            first, reason = min(failed.items(), key=lambda pair: self._position[pair[0]])
-            raise MethodError(f"Round {self._round}: all {len(failed)} clients failed; client {first}: {reason}.")
+        broken = self.log.broken
+        if broken and self.log.answered <= broken:
+            first = min(broken, key=self._position.__getitem__)
+            reason = self.failures[first]
+            raise MethodError(f"Round {self._round}: all {len(broken)} clients failed; client {first}: {reason}.")
 
     def predict(self, model: Weights, n_test: int) -> NDArray[np.int64]:
         """Return the class that `model` gives each test image, (n_test,); the server's own work, no client's."""
@@ -175,6 +207,11 @@ class EngineFederation:
     @staticmethod
     def _count(where: dict[ClientId, Any], client: ClientId, amount: float) -> None:
         where[client] = where.get(client, 0) + amount
+
+
+def n_participants(participation: float, n_clients: int) -> int:
+    """Return how many clients are drawn for a round: their share, halves rounded up, and at least one."""
+    return max(1, math.floor(participation * n_clients + 0.5))
 
 
 def _form(model: Any) -> dict[str, tuple[Any, ...]] | None:

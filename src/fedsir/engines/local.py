@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from fedsir.engines.client_host import Answer, Call, ClientHost, HostSpec, PredictCall
+from fedsir.engines import device_settings
+from fedsir.engines.client_host import Answer, AnyCall, Call, ClientHost, HostSpec, PredictCall
+from fedsir.engines.core_slots import CoreSlots, NotWanted
 
-AnyCall = Call | PredictCall
 DIED = (
     "its worker process died twice (too little memory? In a script of your own, is the call under "
     'if __name__ == "__main__":?)'
@@ -31,24 +32,29 @@ class Engine(Protocol):
 class InProcessEngine:
     """Runs one call after the other, right here."""
 
-    def __init__(self, spec: HostSpec) -> None:
+    def __init__(self, spec: HostSpec, slots: CoreSlots | None = None) -> None:
         self._host = ClientHost(spec)
+        self._slots = slots
 
     def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
         for call in calls:
-            yield call, self._host.answer(call, common)
+            with self._slots.held() if self._slots else contextlib.nullcontext():
+                answer = self._host.answer(call, common)
+            yield call, answer
 
     def close(self) -> None:
-        """Nothing to give back."""
+        if self._slots:
+            self._slots.close()
 
 
 class WorkerEngine:
     """Runs calls in worker processes, the largest client first, so that no worker idles at the end of a round."""
 
-    def __init__(self, spec: HostSpec, n_workers: int) -> None:
-        self._context = _start_method()
+    def __init__(self, spec: HostSpec, n_workers: int, slots: CoreSlots | None = None) -> None:
+        self._context = _start_method(spec.device)
         self._spec = spec
-        self._workers = [_Worker(self._context, spec) for _ in range(n_workers)]
+        self._slots = slots
+        self._workers = [_Worker(self._context, spec, slots) for _ in range(n_workers)]
 
     def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
         waiting = deque(sorted(calls, key=self._size, reverse=True))
@@ -81,11 +87,13 @@ class WorkerEngine:
                 yield call, answer
 
     def _size(self, call: AnyCall) -> int:
-        return self._spec.store.size(call.client) if isinstance(call, Call) else call.stop - call.start
+        if isinstance(call, Call):
+            return self._spec.store.size(call.client)
+        return call.stop - call.start if isinstance(call, PredictCall) else 0
 
     def _replace(self, dead: _Worker) -> _Worker:
         dead.stop()
-        fresh = _Worker(self._context, self._spec)
+        fresh = _Worker(self._context, self._spec, self._slots)
         self._workers[self._workers.index(dead)] = fresh
         return fresh
 
@@ -97,9 +105,9 @@ class WorkerEngine:
 class _Worker:
     """One process and the pipe to it; it ends by itself when the pipe closes, however this process ends."""
 
-    def __init__(self, context: Any, spec: HostSpec) -> None:
+    def __init__(self, context: Any, spec: HostSpec, slots: CoreSlots | None) -> None:
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, spec), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, spec, slots), daemon=True)
         with _no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
             self._process.start()
         theirs.close()
@@ -133,7 +141,7 @@ def _no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _serve(connection: Connection, spec: HostSpec) -> None:
+def _serve(connection: Connection, spec: HostSpec, slots: CoreSlots | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     host = ClientHost(spec)
     common = b""
@@ -141,14 +149,17 @@ def _serve(connection: Connection, spec: HostSpec) -> None:
         try:
             call, new_common = connection.recv()
             common = common if new_common is None else new_common
-            connection.send(host.answer(call, common))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+            # The main process sends nothing before it has the answer: what can be read by then is its end.
+            with slots.held(lambda: not connection.poll()) if slots else contextlib.nullcontext():
+                answer = host.answer(call, common)
+            connection.send(answer)
+        except (EOFError, BrokenPipeError, ConnectionResetError, NotWanted):
             return
 
 
-def _start_method() -> Any:
+def _start_method(device: str) -> Any:
     """Prefer a fork server: it loads torch once and forks clean workers from there."""
-    if "forkserver" in multiprocessing.get_all_start_methods():
+    if "forkserver" in multiprocessing.get_all_start_methods() and device_settings.forks_workers(device):
         context = multiprocessing.get_context("forkserver")
         # The first optimiser in a process loads torch._dynamo, a second's work: once here instead of in each worker.
         context.set_forkserver_preload(["fedsir.engines.client_host", "torch._dynamo"])
@@ -157,9 +168,9 @@ def _start_method() -> Any:
 
 
 @contextlib.contextmanager
-def local_engine(spec: HostSpec, n_workers: int) -> Iterator[Engine]:
-    """Open the engine for `n_workers` and close it however the block ends."""
-    engine: Engine = InProcessEngine(spec) if n_workers == 1 else WorkerEngine(spec, n_workers)
+def local_engine(spec: HostSpec, n_workers: int, slots: CoreSlots | None = None) -> Iterator[Engine]:
+    """Open the engine for `n_workers` and close it however the block ends; each call waits for one of `slots`."""
+    engine: Engine = InProcessEngine(spec, slots) if n_workers == 1 else WorkerEngine(spec, n_workers, slots)
     try:
         yield engine
     finally:

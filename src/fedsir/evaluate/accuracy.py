@@ -30,6 +30,7 @@ class AccuracyReport(Report):
     accuracy_by_class : (n_classes,), None for a class without test images.
     balanced_accuracy : mean of the per-class accuracies that exist.
     n : number of test images.
+    spread : standard deviation of the accuracy over several models that are scored together; None for one model.
     """
 
     accuracy: float
@@ -37,13 +38,14 @@ class AccuracyReport(Report):
     accuracy_by_class: tuple[float | None, ...]
     balanced_accuracy: float
     n: int
+    spread: float | None = None
 
 
 def predict(
     model: torch.nn.Module,
     images: torch.Tensor,
     normalise: Callable[[torch.Tensor], torch.Tensor],
-    batch_size: int = 500,
+    batch_size: int = 128,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.int64]:
     """Return the predicted class of each image, shape (n,); -1 where the model's output is not a number.
@@ -88,23 +90,38 @@ def _top_class(logits: torch.Tensor) -> torch.Tensor:
 
 
 def score(predicted: NDArray[np.integer[Any]], labels: NDArray[np.integer[Any]], n_classes: int) -> AccuracyReport:
-    """Return accuracy, its bootstrap half-width, and accuracy by class.
+    """Return accuracy, its bootstrap half-width, and accuracy by class; of several models, their means.
 
     Parameters
     ----------
-    predicted : (n,) predicted classes; -1 (no prediction) counts as wrong.
+    predicted : (n,) predicted classes, or (models, n); -1 (no prediction) counts as wrong.
     labels : (n,) true classes in [0, n_classes).
     """
-    if predicted.shape != labels.shape or labels.ndim != 1:
+    if labels.ndim != 1 or predicted.shape[-1:] != labels.shape or predicted.ndim not in (1, 2):
         raise ValueError(
             "predicted and labels must be one-dimensional and of one length; "
             f"their shapes are {predicted.shape} and {labels.shape}."
         )
-    if labels.size == 0:
+    if labels.size == 0 or len(predicted) == 0:
         raise ValueError("There are no test images to score.")
     if labels.min() < 0 or labels.max() >= n_classes:
         raise ValueError(f"labels must lie in 0..{n_classes - 1}; they span {labels.min()}..{labels.max()}.")
     correct = predicted == labels
+    if predicted.ndim == 1:
+        return _score_one(correct, labels, n_classes)
+    each = [_score_one(row, labels, n_classes) for row in correct]
+    accuracies = [report.accuracy for report in each]
+    return AccuracyReport(
+        accuracy=float(np.mean(accuracies)),
+        half_width=bootstrap_half_width(correct),
+        accuracy_by_class=tuple(_mean(shares) for shares in zip(*(r.accuracy_by_class for r in each), strict=True)),
+        balanced_accuracy=float(np.mean([report.balanced_accuracy for report in each])),
+        n=int(labels.size),
+        spread=float(np.std(accuracies)),
+    )
+
+
+def _score_one(correct: NDArray[np.bool_], labels: NDArray[np.integer[Any]], n_classes: int) -> AccuracyReport:
     n_by_class = np.bincount(labels, minlength=n_classes)
     n_correct_by_class = np.bincount(labels[correct], minlength=n_classes)
     by_class = tuple(float(k / n) if n else None for k, n in zip(n_correct_by_class, n_by_class, strict=True))
@@ -115,3 +132,9 @@ def score(predicted: NDArray[np.integer[Any]], labels: NDArray[np.integer[Any]],
         balanced_accuracy=float(np.mean([share for share in by_class if share is not None])),
         n=int(labels.size),
     )
+
+
+def _mean(shares: tuple[float | None, ...]) -> float | None:
+    """Return the mean of one class's accuracies; a class without test images has none in any model."""
+    known = [share for share in shares if share is not None]
+    return float(np.mean(known)) if known else None

@@ -66,9 +66,10 @@ def score_identification(
         if unknown:
             raise ValueError(f"{what} names clients that do not exist: {', '.join(map(repr, unknown))}.")
 
-    noisy, found = set(true_noisy), set(found_noisy) | set(not_assessed)
-    false_alarms = tuple(name for name in clients if name in found - noisy)
-    misses = tuple(name for name in clients if name in noisy - found)
+    unheard = set(not_assessed)
+    noisy, found = set(true_noisy), set(found_noisy) | unheard
+    false_alarms = tuple(name for name in clients if name in found and name not in noisy)
+    misses = tuple(name for name in clients if name in noisy and name not in found)
     n_hits, n_errors = len(noisy & found), len(false_alarms) + len(misses)
     return IdentificationReport(
         accuracy=(len(clients) - n_errors) / len(clients),
@@ -77,6 +78,6 @@ def score_identification(
         f1=ratio(2 * n_hits, 2 * n_hits + n_errors),
         false_alarms=false_alarms,
         misses=misses,
-        not_assessed=tuple(name for name in clients if name in set(not_assessed)),
+        not_assessed=tuple(name for name in clients if name in unheard),
         n_clients=len(clients),
     )

@@ -7,7 +7,8 @@ training run.
 Drawing n test images with replacement from k right and n - k wrong ones gives a number of right ones that is
 Binomial(n, k/n), by definition. The bootstrap distribution of the accuracy is thus drawn exactly with one
 binomial number per resample instead of n image indices. In the paired difference of two models each image is
-worth -1, 0 or +1, and the counts of the three outcomes in a resample are Multinomial(n, their shares).
+worth -1, 0 or +1, and the counts of the three outcomes in a resample are Multinomial(n, their shares). Where several
+models are scored together, an image is worth the share of them that are right, and the same holds with more outcomes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def percentile_interval(
 
     Parameters
     ----------
-    correct : (n,) bool, whether the model is right on each test image.
+    correct : (n,) bool, whether the model is right on each test image; (models, n) for the mean of several.
     resamples : number of bootstrap resamples.
     confidence : share of resamples inside the interval, in (0, 1).
     seed : of the resampling; it has nothing to do with the run's seed.
@@ -68,6 +69,8 @@ def percentile_interval(
     """
     _check_outcomes(correct, "correct")
     _check_settings(resamples, confidence)
+    if correct.ndim == 2:
+        return _interval(_resampled_means(correct.mean(axis=0), resamples, seed, "accuracy"), confidence)
     n = correct.size
     rng = KeyedRandom(seed, ("bootstrap", "accuracy")).for_numpy()
     accuracies = rng.binomial(n, np.count_nonzero(correct) / n, size=resamples) / n  # (resamples,)
@@ -100,17 +103,22 @@ def paired_difference(
 
     Parameters
     ----------
-    correct_a, correct_b : (n,) bool, whether each model is right on test image i, in the same order.
+    correct_a, correct_b : (n,) bool, whether each model is right on test image i, in the same order; (models, n) for
+        the mean of several.
     resamples, confidence, seed : as in `percentile_interval`.
     """
     _check_outcomes(correct_a, "correct_a")
     _check_outcomes(correct_b, "correct_b")
     _check_settings(resamples, confidence)
-    if correct_a.size != correct_b.size:
+    if correct_a.shape[-1] != correct_b.shape[-1]:
         raise ValueError(
-            f"correct_a has {correct_a.size} test images and correct_b {correct_b.size}; "
+            f"correct_a has {correct_a.shape[-1]} test images and correct_b {correct_b.shape[-1]}; "
             "a paired difference needs the same images for both models."
         )
+    if correct_a.ndim == 2 or correct_b.ndim == 2:
+        worth = np.atleast_2d(correct_a).mean(axis=0) - np.atleast_2d(correct_b).mean(axis=0)
+        low, high = _interval(_resampled_means(worth, resamples, seed, "difference"), confidence)
+        return Difference(float(worth.mean()), low, high, is_significant=low > 0 or high < 0)
     n = correct_a.size
     n_only_a = int(np.count_nonzero(correct_a & ~correct_b))
     n_only_b = int(np.count_nonzero(correct_b & ~correct_a))
@@ -127,11 +135,20 @@ def _interval(draws: NDArray[np.float64], confidence: float) -> tuple[float, flo
     return float(low), float(high)
 
 
+def _resampled_means(worth: NDArray[np.float64], resamples: int, seed: int, what: str) -> NDArray[np.float64]:
+    """Return the mean worth of an image in each resample, (resamples,); worth (n,) has few distinct values."""
+    values, counts = np.unique(worth.round(12), return_counts=True)
+    rng = KeyedRandom(seed, ("bootstrap", what)).for_numpy()
+    drawn = rng.multinomial(worth.size, counts / worth.size, size=resamples)  # (resamples, values)
+    means: NDArray[np.float64] = drawn @ values / worth.size
+    return means
+
+
 def _check_outcomes(correct: NDArray[np.bool_], name: str) -> None:
     # Class numbers instead of right/wrong would otherwise give a plausible but meaningless interval.
-    if correct.dtype != np.bool_ or correct.ndim != 1:
+    if correct.dtype != np.bool_ or correct.ndim not in (1, 2):
         raise ValueError(
-            f"{name} must be a one-dimensional boolean array, one entry per test image; "
+            f"{name} must be boolean, one entry per test image, or one row of them per model; "
             f"it is {correct.dtype} of shape {correct.shape}."
         )
     if correct.size == 0:

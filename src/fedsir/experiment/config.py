@@ -12,7 +12,9 @@ import tomli_w
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError
 
 from fedsir.data.config import DataConfig
+from fedsir.data.public import COUNTERPART
 from fedsir.errors import ConfigError, did_you_mean
+from fedsir.methods import method_file
 from fedsir.methods.base import MethodConfig, Settings
 from fedsir.methods.registry import method_class
 from fedsir.models.config import ModelConfig
@@ -31,6 +33,10 @@ class RunConfig(Settings):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     method: SerializeAsAny[MethodConfig]
+    method_sha256: str | None = Field(
+        None,
+        description="hash of the file behind method.name = FILE.py:CLASS; filled in: other code is another run",
+    )
 
     def tree(self) -> Tree:
         """Return the settings as nested plain values; unset optional ones are left out."""
@@ -56,10 +62,37 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     except ValidationError as problem:
         raise ConfigError(_explain(problem, config_class, "method.")) from None
     try:
-        config = RunConfig.model_validate({**tree, "method": method})
+        config = _with_public(RunConfig.model_validate({**tree, "method": method}))
     except ValidationError as problem:
         raise ConfigError(_explain(problem, RunConfig, "")) from None
-    return config.model_copy(update={"method": method.scaled_to(config.rounds)})
+    return config.model_copy(
+        update={"method": method.scaled_to(config.rounds), "method_sha256": _method_sha256(config)}
+    )
+
+
+def _with_public(config: RunConfig) -> RunConfig:
+    """Return the settings with data.public filled in where the method cannot do without."""
+    if not method_class(config.method.name).needs_public or config.data.public is not None:
+        return config
+    if config.data.dataset not in COUNTERPART:
+        raise ConfigError(
+            f"data.public is missing: {config.method.name} needs unlabelled images that everybody has. Name a folder "
+            "or an npz file of them, or held-out to take an eighth of the training images."
+        )
+    data = config.data.model_copy(update={"public": COUNTERPART[config.data.dataset]})
+    return config.model_copy(update={"data": data})
+
+
+def _method_sha256(config: RunConfig) -> str | None:
+    """Return the hash of the file that the method is in, None for installed ones; it must be the stated one, if any."""
+    name = config.method.name
+    found = method_file.file_sha256(name) if method_file.is_in_file(name) else None
+    if config.method_sha256 not in (None, found):
+        raise ConfigError(
+            f"method_sha256: these settings were made for other code than {name} has now: restore the file, or drop "
+            "method_sha256 to run the code as it is."
+        )
+    return found
 
 
 def merge(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:

@@ -17,4 +17,16 @@ def available_devices() -> list[str]:
 def check_device(name: str) -> None:
     """Refuse a device that is not here before anything is written or computed."""
     if name not in (known := available_devices()):
-        raise ConfigError(f"device: there is no {name!r} on this machine; use {' or '.join(known)}.")
+        raise ConfigError(f"device: there is no {name!r} on this machine; use {' or '.join(known)}.{_reason(name)}")
+
+
+def _reason(name: str) -> str:
+    """Return why an accelerator is missing, where that can be told, as a sentence to append."""
+    kind = name.partition(":")[0]
+    if kind == "mps":
+        return " MPS needs a Mac with Apple silicon and PyTorch's build for it."
+    if kind != "cuda" or torch.cuda.is_available():  # in the second case the message lists those that are there
+        return ""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return " This PyTorch is built without CUDA: install a build that has it (pytorch.org)."
+    return " PyTorch finds no CUDA device: is the driver installed, and is the device visible to this process?"

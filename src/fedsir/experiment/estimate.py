@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from fedsir.data.directory import data_directory
 from fedsir.data.federation import build_federation
+from fedsir.data.public import load_public
 from fedsir.data.source import load_source
+from fedsir.engines.federation import n_participants
+from fedsir.engines.replies import MEMORY as REPLIES_IN_MEMORY
+from fedsir.engines.wire import decode, encode
 from fedsir.experiment.evaluation import describe_data
 from fedsir.methods.registry import method_class
 from fedsir.models.build import build_model, training_model
-from fedsir.models.weights import weights_of
+from fedsir.models.weights import load_weights, weights_of
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 
 # Copies of a model alive on a worker: student, gradients, two Adam moments, teacher, template, bytes in and out.
 MODELS_PER_WORKER = 8
+# On the server: the global one and its bytes, float64 sums, last round's clean average, a few that are compared.
+MODELS_ON_SERVER = 10
 # A forward pass costs about a third of a training step.
 FORWARD_SHARE = 1 / 3
 
@@ -33,23 +41,29 @@ def plan_run(
 ) -> dict[str, Any]:
     """Return data.json's content for these settings, with an estimate of time and memory; trains nothing."""
     source = load_source(config.data.dataset, data_dir=data_directory(data_dir), seed=config.seed, download=download)
-    data, truth = build_federation(config.data, source, seed=config.seed)
+    public = load_public(config.data, data_dir=data_directory(data_dir), seed=config.seed, download=download)
+    data, truth = build_federation(config.data, source, seed=config.seed, public=public)
     return describe_data(data, truth) | {"estimate": estimate(config, data, workers)}
 
 
 def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, Any]:
     """Return expected seconds, memory, bytes per model, and the speed they rest on."""
-    seconds_per_image, model_bytes = _time_training(config, data)
-    epochs = method_class(config.method.name)(config.method).equivalent_epochs(config.rounds)
-    n_train = len(data.given_labels)
-    training = n_train * config.participation * epochs * seconds_per_image / workers
+    seconds_per_image, seconds_per_call, model_bytes = _time_training(config, data)
+    method = method_class(config.method.name)(config.method)
+    participants = n_participants(config.participation, data.n_clients)
+    n_starting = (
+        data.n_clients if method.start_epochs() > 0 else 0
+    )  # a start asks everybody, whatever the participation
+    passes = method.start_epochs() + config.participation * method.equivalent_epochs(config.rounds)
+    n_calls = n_starting + config.rounds * participants
+    training = (len(data.given_labels) * passes * seconds_per_image + n_calls * seconds_per_call) / workers
     n_evaluations = config.rounds // config.evaluate_every + 1
-    testing = len(data.test_labels) * n_evaluations * seconds_per_image * FORWARD_SHARE / workers
-    participants = max(1, round(config.participation * data.n_clients))
+    n_models = data.n_clients if method.is_personal else 1
+    testing = len(data.test_labels) * n_evaluations * n_models * seconds_per_image * FORWARD_SHARE / workers
     memory = (
-        data.images.nbytes
-        + data.test_images.nbytes
-        + model_bytes * (MODELS_PER_WORKER * workers + 2 * participants)
+        data.images.nbytes  # of training and test; several runs share them
+        + model_bytes * (MODELS_PER_WORKER * workers + MODELS_ON_SERVER)
+        + min(REPLIES_IN_MEMORY, model_bytes * max(participants, n_starting))
         + 400e6 * (workers + 1)  # Python and torch themselves, per process
     )
     return {
@@ -61,8 +75,8 @@ def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, 
     }
 
 
-def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, int]:
-    """Return seconds per image of a training step on one core, and the bytes of the model."""
+def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, float, int]:
+    """Return seconds per image of a training step on one core, seconds per call of a client, and a model's bytes."""
     torch.set_num_threads(1)
     stock = build_model(
         config.model,
@@ -85,4 +99,18 @@ def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, int]:
         optimiser.step()
         times.append(time.perf_counter() - began)
     model_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights_of(module).values())
-    return min(times[1:]) / batch, model_bytes
+    return min(times[1:]) / batch, _time_call(module), model_bytes
+
+
+def _time_call(module: nn.Module) -> float:
+    """Return seconds that a client's call takes beside training: with a few samples each, it is most of them."""
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        sent = encode(weights_of(module))
+        copied = copy.deepcopy(module)
+        load_weights(copied, decode(sent))
+        torch.optim.Adam(copied.parameters(), fused=True)
+        decode(encode(weights_of(copied)))
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -10,7 +10,7 @@ import numpy as np
 from fedsir.engines.wire import decode
 from fedsir.evaluate.accuracy import AccuracyReport, score
 from fedsir.evaluate.identification import IdentificationReport, score_identification
-from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling_by_client
+from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling, score_relabeling_by_client
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +26,18 @@ class Evaluator:
     data: FederatedData
     truth: GroundTruth
 
+    def __post_init__(self) -> None:
+        self._labels = self.data.given_labels.copy()
+        self._states: dict[str, bytes] = {}  # those behind self._labels
+        judged = set(self._judged)
+        is_judged = [client in judged for client in self.data.clients]
+        self._judged_rows = np.flatnonzero(np.repeat(is_judged, np.diff(self.data.offsets)))
+
+    @property
+    def _judged(self) -> tuple[str, ...]:
+        """The clients that relabelling is scored on: those that really are noisy, or all where nobody knows."""
+        return self.truth.noisy_clients if self.truth.is_known else self.data.clients
+
     def accuracy(self, predicted: NDArray[np.int64]) -> AccuracyReport:
         return score(predicted, self.data.test_labels, self.data.n_classes)
 
@@ -38,13 +50,26 @@ class Evaluator:
         )
 
     def corrected_labels(self, client_states: dict[str, bytes]) -> NDArray[np.int64]:
-        """Return the labels clients train on now, (n,), in the order of the federation's rows."""
-        labels = self.data.given_labels.copy()
+        """Return the labels clients train on now, (n,), in the order of the federation's rows.
+
+        Only states that are not the ones of the call before are read, so that a round costs its participants.
+        """
+        given = self.data.given_labels
+        for client in self._states.keys() - client_states.keys():
+            self._labels[self.data.rows(client)] = given[self.data.rows(client)]
         for client, state in client_states.items():
-            corrected = decode(state).get("corrected_labels")
-            if corrected is not None:
-                labels[self.data.rows(client)] = corrected.numpy()
-        return labels
+            if self._states.get(client) is not state:
+                rows, corrected = self.data.rows(client), decode(state).get("corrected_labels")
+                self._labels[rows] = given[rows] if corrected is None else corrected.numpy()
+        self._states = dict(client_states)
+        return self._labels.copy()
+
+    def noise_after(self, corrected: NDArray[np.int64]) -> float | None:
+        """Return the share of wrong labels left on the judged clients together; None where nobody knows."""
+        true, rows = self.truth.true_labels, self._judged_rows
+        if true is None or len(rows) == 0:
+            return None
+        return score_relabeling(true[rows], self.data.given_labels[rows], corrected[rows]).noise_after
 
     def relabelling(self, corrected: NDArray[np.int64]) -> tuple[RelabelReport, dict[str, RelabelReport]]:
         """Score corrected labels: pooled over the clients that really are noisy, and by client."""
@@ -55,8 +80,7 @@ class Evaluator:
             {client: self.data.given_labels[r] for client, r in rows.items()},
             {client: corrected[r] for client, r in rows.items()},
         )
-        judged = self.truth.noisy_clients if self.truth.is_known else self.data.clients
-        return overall(by_client, set(judged)), by_client
+        return overall(by_client, self._judged), by_client
 
 
 def describe_data(data: FederatedData, truth: GroundTruth) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.live import Live
 from rich.table import Table
 
+from fedsir.methods import method_file
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from fedsir.experiment.config import RunConfig
 
 VISIBLE_ROUNDS = 12
+MOST_FAILURES = 8  # lines about clients left out, per round
 
 
 class Progress(Protocol):
@@ -57,8 +60,8 @@ class RoundLines:
         cells = zip(COLUMNS, _cells(metrics), strict=True)
         line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
         _print_line(self._console, f"{line}  eta {self._clock.eta()}")
-        for client, reason in metrics["failures"].items():
-            _print_line(self._console, f"  client {client} left out: {reason}")
+        for failure in _left_out(metrics["failures"]):
+            _print_line(self._console, f"  {failure}")
 
     def finished(self, result: dict[str, Any]) -> None:
         """The result's table is the command line's."""
@@ -85,8 +88,8 @@ class LiveTable:
         assert self._live is not None, "started comes first"
         self._clock.tick()
         self._rows.append(_cells(metrics))
-        for client, reason in metrics["failures"].items():
-            _print_line(self._console, f"round {metrics['round']}: client {client} left out: {reason}")
+        for failure in _left_out(metrics["failures"]):
+            _print_line(self._console, f"round {metrics['round']}: {failure}")
         self._live.update(self._table(), refresh=True)
 
     def finished(self, result: dict[str, Any]) -> None:
@@ -130,6 +133,24 @@ def _cells(metrics: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _left_out(failures: dict[str, str]) -> list[str]:
+    """Return a line per client left out; where they are many, a line per reason."""
+    if len(failures) <= MOST_FAILURES:
+        return [f"client {client} left out: {reason}" for client, reason in failures.items()]
+    by_reason: dict[str, list[str]] = {}
+    for client, reason in failures.items():
+        by_reason.setdefault(reason, []).append(client)
+    often = sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
+    lines = [
+        f"{len(clients):,} clients ({', '.join(clients[:3])}, …) left out: {reason}"
+        if len(clients) > 3
+        else f"client {', '.join(clients)} left out: {reason}"
+        for reason, clients in often[:MOST_FAILURES]
+    ]
+    rest = sum(len(clients) for _, clients in often[MOST_FAILURES:])
+    return lines + ([f"{rest:,} more clients left out for other reasons (metrics.jsonl has them)"] if rest else [])
+
+
 def _print_line(console: Console, text: str) -> None:
     """Print one line as it is: client names and reasons may hold brackets, which are no markup here."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -138,8 +159,8 @@ def _print_line(console: Console, text: str) -> None:
 def _headline(config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> str:
     resumed = f", going on after round {earlier[-1]['round']}" if earlier else ""
     return (
-        f"{config.method.name} on {data.name}: {data.n_clients} clients, {len(data.given_labels):,} images, "
-        f"{config.rounds} rounds, seed {config.seed}{resumed}"
+        f"{method_file.class_name(config.method.name)} on {data.name}: {data.n_clients:,} clients, "
+        f"{len(data.given_labels):,} images, {config.rounds} rounds, seed {config.seed}{resumed}"
     )
 
 

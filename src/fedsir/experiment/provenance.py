@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from fedsir import __version__
+from fedsir.engines.core_slots import machine_cores
 
 RECORDED = ("torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors", "pillow")
 
@@ -34,7 +34,7 @@ def processor() -> str:
 
 def cores() -> int:
     """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(machine_cores())
 
 
 def provenance(*, weights: dict[str, Any], workers: int, device: str) -> dict[str, Any]:

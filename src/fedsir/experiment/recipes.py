@@ -16,6 +16,7 @@ from typing import Any
 from fedsir.data.source import DATASETS
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.experiment.config import RunConfig, Tree, merge, parse_assignment, parse_config
+from fedsir.methods import method_file
 from fedsir.methods.base import MethodConfig
 from fedsir.methods.registry import method_class
 
@@ -70,6 +71,10 @@ def resolve(
         method_class(method)  # a misspelt one would never apply
     written_for = _table(tree, "method").get("name")
     name = str(_table(over, "method").get("name", written_for))
+    if method_file.is_in_file(str(written_for)) and "name" not in _table(over, "method"):
+        raise ConfigError(
+            f"method.name: these settings would run the code in {written_for}: if you trust it, name it with --method."
+        )
     if name != written_for:
         # What the recipe says about another method does not apply; what it says about training does.
         tree["method"] = {k: v for k, v in tree.get("method", {}).items() if k in MethodConfig.model_fields}

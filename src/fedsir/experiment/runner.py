@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import shutil
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,15 @@ import torch
 
 from fedsir.data.directory import data_directory
 from fedsir.data.federation import build_federation
+from fedsir.data.public import load_public
 from fedsir.data.source import DATASETS, load_source
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
+from fedsir.engines.core_slots import CoreSlots
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import local_engine
+from fedsir.engines.shared_images import shared_images
+from fedsir.engines.wire import decode
 from fedsir.errors import ConfigError, RunFolderError
 from fedsir.experiment.checkpoint import Checkpoint
 from fedsir.experiment.devices import check_device
@@ -27,6 +30,7 @@ from fedsir.experiment.evaluation import Evaluator, describe_data
 from fedsir.experiment.progress import Progress, Silent
 from fedsir.experiment.provenance import provenance
 from fedsir.experiment.run_folder import RunFolder
+from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
 from fedsir.models.build import build_model, exported_weights, training_model
 from fedsir.models.weights import load_pretrained, weights_of, weights_sha256
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
     from fedsir.data.federation import FederatedData, GroundTruth
     from fedsir.experiment.config import RunConfig
-    from fedsir.methods.base import Method, ServerState
+    from fedsir.methods.base import Method, ServerState, Weights
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,11 @@ def default_out(config: RunConfig) -> Path:
     """Return runs/NAME for these settings: the same settings have the same folder, so the same command resumes."""
     data = config.data
     words: tuple[str, ...]
+    method = method_file.class_name(config.method.name).lower()
     if data.dataset in DATASETS:
-        words = (data.dataset, config.method.name, f"a{data.alpha:g}", f"n{data.noise_rate:g}", f"s{config.seed}")
+        words = (data.dataset, method, f"a{data.alpha:g}", f"n{data.noise_rate:g}", f"s{config.seed}")
     else:
-        words = (Path(data.dataset).resolve().stem, config.method.name, f"s{config.seed}")
+        words = (Path(data.dataset).resolve().stem, method, f"s{config.seed}")
     return Path("runs") / ("-".join(words) + f"-{config.sha256[:8]}")
 
 
@@ -68,6 +73,7 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
     if where.workers < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {where.workers})")
     check_device(where.device)
+    slots = CoreSlots.of_machine()
     folder = RunFolder(where.out)
     with folder.opened(config):
         finished = folder.read_json("result.json", needs="model_sha256")
@@ -79,13 +85,19 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
             seed=config.seed,
             download=where.download,
         )
-        data, truth = build_federation(config.data, source, seed=config.seed)
+        public = load_public(
+            config.data, data_dir=data_directory(where.data_dir), seed=config.seed, download=where.download
+        )
+        data, truth = build_federation(config.data, source, seed=config.seed, public=public)
         description = describe_data(data, truth)
         _check_data(folder, description)
         if finished is not None:  # with own data only now: they may have changed since
             return _report_again(folder, finished, where)
-        names = source.sample_names
-        return _Run(config, where, folder, data, truth, description, names).complete()
+        names, sha256 = source.sample_names, source.images_sha256
+        del source, public  # and with them, below, this process's own copy of the images
+        with shared_images(data.images, sha256, n_processes=where.workers) as (images, file):
+            data = replace(data, images=images)
+            return _Run(config, where, folder, data, truth, description, names).complete(file, slots)
 
 
 class _Run:
@@ -125,30 +137,23 @@ class _Run:
             "provenance.json", provenance(weights=dict(weights), workers=where.workers, device=where.device)
         )
 
-    def complete(self) -> dict[str, Any]:
-        """Run all rounds that are still missing, then write the result."""
+    def complete(self, images_file: Path | None, slots: CoreSlots | None) -> dict[str, Any]:
+        """Run all rounds that are still missing, then write the result; workers find the images in a file."""
         resumed = self._resume()
-        shared = self.folder.path / ".shared"
-        shutil.rmtree(shared, ignore_errors=True)  # a killed attempt leaves it behind
-        has_workers = self.where.workers > 1
-        try:
-            if has_workers:
-                shared.mkdir()
-            store = ClientStore.of(self.data, shared if has_workers else None)
-            with local_engine(self._host_spec(store), self.where.workers) as engine:
-                self.federation = EngineFederation(
-                    engine,
-                    self.data.clients,
-                    seed=self.config.seed,
-                    participation=self.config.participation,
-                    dropout=self.config.dropout,
-                    initial_model=self.initial_model,
-                    client_states=resumed.client_states if resumed else None,
-                )
-                state, seconds = self._rounds(resumed)
-                return self._finish(state, seconds)
-        finally:
-            shutil.rmtree(shared, ignore_errors=True)
+        store = ClientStore.of(self.data, images_file)
+        with local_engine(self._host_spec(store), self.where.workers, slots) as engine:
+            self.federation = EngineFederation(
+                engine,
+                self.data.clients,
+                seed=self.config.seed,
+                participation=self.config.participation,
+                dropout=self.config.dropout,
+                initial_model=self.initial_model,
+                client_states=resumed.client_states if resumed else None,
+                spill_folder=self.folder.path,  # on a disk; the system's place for temporary files may be memory
+            )
+            state, seconds = self._rounds(resumed)
+            return self._finish(state, seconds)
 
     def _rounds(self, resumed: Checkpoint | None) -> tuple[ServerState, float]:
         began = time.perf_counter() - (resumed.seconds if resumed else 0.0)
@@ -193,9 +198,8 @@ class _Run:
         if is_due:
             line["accuracy"] = self.evaluator.accuracy(self._predict(state)).accuracy
         corrected = self.evaluator.corrected_labels(self.federation.client_states)
-        labels, _ = self.evaluator.relabelling(corrected)
         return line | {
-            "noise_after": labels.noise_after,
+            "noise_after": self.evaluator.noise_after(corrected),
             **log.values,
             "seconds": seconds,
             "participants": list(self.federation.participants),
@@ -212,10 +216,34 @@ class _Run:
         return {client: by_client[client] for client in self.data.clients if client in by_client}
 
     def _predict(self, state: ServerState) -> NDArray[np.int64]:
-        """Return the global model's class for each test image; asked twice for one state, it computes once."""
+        """Return the class of each test image, (n_test,); where clients have models of their own, (clients, n_test).
+
+        Asked twice for one state, it computes once.
+        """
         if self._predicted is None or self._predicted[0] is not state:
-            self._predicted = (state, self.federation.predict(state.model, len(self.data.test_labels)))
+            n_test = len(self.data.test_labels)
+            if self.method.is_personal:
+                predicted = np.stack([self.federation.predict(m, n_test) for m in self._personal(state).values()])
+            else:
+                predicted = self.federation.predict(state.model, n_test)
+            self._predicted = (state, predicted)
         return self._predicted[1]
+
+    def _personal(self, state: ServerState) -> dict[str, Weights]:
+        """Return every client's own model; a client that has not trained yet has the common one."""
+        states = self.federation.client_states
+        own = {client: decode(states[client]) for client in self.data.clients if client in states}
+        return {client: own.get(client, {}).get("model", state.model) for client in self.data.clients}
+
+    def _exported(self, state: ServerState) -> Weights:
+        """Return what model.safetensors holds: the model in the stock layout, or CLIENT/NAME of every client's own."""
+        if not self.method.is_personal:
+            return exported_weights(state.model, self.module, self.stock)
+        return {
+            f"{client}/{name}": tensor.clone()  # safetensors refuses clients that still share the common model
+            for client, model in self._personal(state).items()
+            for name, tensor in exported_weights(model, self.module, self.stock).items()
+        }
 
     def _finish(self, state: ServerState, seconds: float) -> dict[str, Any]:
         """Write everything that a reader of the folder wants, result.json last."""
@@ -227,14 +255,15 @@ class _Run:
         labels, labels_by_client = self.evaluator.relabelling(corrected)
         accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
         split = state.split
-        exported = exported_weights(state.model, self.module, self.stock)
+        exported = self._exported(state)
         result = {
-            "method": self.config.method.name,
+            "method": self.method_class.name,
             "dataset": self.data.name,
             "seed": self.config.seed,
             "rounds": self.config.rounds,
             "accuracy": accuracy.accuracy,
             "accuracy_half_width": accuracy.half_width,
+            "accuracy_spread": accuracy.spread,
             "best_accuracy": max(accuracies),
             "last_10_accuracy": float(np.mean(accuracies[-10:])),
             "balanced_accuracy": accuracy.balanced_accuracy,

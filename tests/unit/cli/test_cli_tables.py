@@ -75,7 +75,7 @@ def test_the_verdict_names_clients_and_evidence(capsys: pytest.CaptureFixture[st
     assert "fedavg called 2 of 3 clients noisy: [/a], b (two groups 22.1 spreads apart, p = 0.0005)" in out
     assert "fedavg called all 2 clients clean (no convincing sign of two groups: two groups 22.1" in out
     assert "called 30 of 31 clients noisy: 0, 1, 2" in out
-    assert ", 19, …" in out
+    assert ", 19, … (result.json has them all)" in out
 
 
 def test_a_plan_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,10 +91,42 @@ def test_a_plan_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_plan_says_what_it_does_not_know_or_show(capsys: pytest.CaptureFixture[str]) -> None:
-    _print(planned([f"c{i}" for i in range(MOST_ROWS + 5)], MOST_CLASSES + 3, None))
+    _print(planned([f"c{i}" for i in range(MOST_ROWS)], MOST_CLASSES + 3, None))
     lines = capsys.readouterr().out.splitlines()
     [row] = [line for line in lines if line.startswith("c0 ")]
     assert row.split()[:4] == ["c0", "1,200", "?", "?"]
-    assert not any(line.startswith(f"c{MOST_ROWS}") for line in lines)
-    assert "… and 5 clients more (--json has them all)" in lines
+    assert any(line.startswith(f"c{MOST_ROWS - 1} ") for line in lines)
     assert any("+3" in line for line in lines)
+
+
+def test_a_plan_for_many_clients_is_a_summary_and_the_extremes(capsys: pytest.CaptureFixture[str]) -> None:
+    clients = [str(k) for k in range(10_000)]
+    many = planned(clients, 3, 0.5) | {
+        "client_sizes": {client: 3 + int(client) % 7 for client in clients} | {"77": 1, "5": 1000},
+        "given_label_counts": {client: [1, 2, 0] for client in clients},
+        "noisy_clients": clients[:7000],
+        "noise_by_client": {client: 0.6 if int(client) < 7000 else 0.0 for client in clients},
+    }
+    _print(many)
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) < 30
+    rows = {line.split("  ")[0]: " ".join(line.split("  ")[1:]).split() for line in out.splitlines()}
+    assert rows["10,000 clients"] == ["all", "noisy", "clean"]
+    assert rows["how many"] == ["10,000", "7,000", "3,000"]
+    assert rows["images each, from … to"] == ["1", "to", "1,000", "1", "to", "1,000", "3", "to", "9"]
+    assert rows["images each, middle half"] == ["4", "to", "8"] * 3
+    assert rows["images each, median"] == ["6", "6", "6"]
+    assert rows["classes each, from … to"] == ["2", "to", "2"] * 3
+    assert rows["wrong labels each, from … to"] == ["0%", "to", "60%", "60%", "to", "60%", "0%", "to", "0%"]
+    assert rows["77"][:2] == ["1", "noisy"]
+    assert rows["5"][:2] == ["1,000", "noisy"]
+    assert "given labels of all: [b]0 10,000, [b]1 20,000, [b]2 0" in out
+    assert "--json has every client." in out
+
+
+def test_a_summary_of_clients_nobody_knows_has_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(planned([f"c{i}" for i in range(MOST_ROWS + 1)], MOST_CLASSES + 3, None) | {"noisy_clients": []})
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"{MOST_ROWS + 1}", "clients", "all"] in [line.split() for line in lines]
+    assert ["wrong", "labels", "?"] in [line.split() for line in lines]
+    assert any(line.endswith("… 3 classes more") for line in lines)

@@ -21,12 +21,13 @@ def source(*, clients: bool = False, is_benchmark: bool = True) -> Source:
     labels = np.arange(N) % C
     images = np.zeros((N, 1, 8, 8), np.uint8)
     images[:, 0, 0, 0], images[:, 0, 0, 1] = np.arange(N) // 256, np.arange(N) % 256
-    names = np.array([f"site-{i % 4}" for i in range(N)]) if clients else None
+    names = np.array([f"site-{i % 4}" for i in range(N + 60)]) if clients else None
     return make_source(
         "small",
-        (images, labels),
-        (images[:60], labels[:60]),
+        np.concatenate([images, images[:60]]),
+        np.concatenate([labels, labels[:60]]),
         ("a", "b", "c"),
+        is_test=np.arange(N + 60) >= N,
         flip=False,
         crop_padding=1,
         clients=names,
@@ -36,7 +37,8 @@ def source(*, clients: bool = False, is_benchmark: bool = True) -> Source:
 
 def test_samples_keep_their_images_labels_and_owners() -> None:
     data, truth = build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients=2), source(), seed=1)
-    numbers = data.images[:, 0, 0, 0].astype(int) * 256 + data.images[:, 0, 0, 1]
+    images = data.images[data.image_rows]
+    numbers = images[:, 0, 0, 0].astype(int) * 256 + images[:, 0, 0, 1]
     assert (numbers == data.source_index).all()
     assert sorted(data.source_index.tolist()) == list(range(N))
     assert (truth.true_labels == data.source_index % C).all()
@@ -218,3 +220,42 @@ def test_everything_but_the_client_type_works_without_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---------------------------------------------------------------- many clients of few samples
+
+
+def test_clients_chosen_in_vain_are_counted_when_they_are_many() -> None:
+    # 150 clients of 2 samples, mostly of two classes: a fifth of one sample rounds to none.
+    config = DataConfig(n_clients=150, partition="iid", noise_rate=0.2, noisy_clients=100)
+    data, truth = build_federation(config, source(), seed=0)
+    in_vain, rate = data.notes
+    assert in_vain.endswith(", …) were chosen to be noisy, but none of their labels is wrong")
+    n_in_vain = int(in_vain.split()[0])
+    assert n_in_vain == 100 - len(truth.noisy_clients) > 50
+    assert rate == (
+        "0% of the noisy clients' labels are wrong, not data.noise_rate = 0.2: each client rounds it class by class, "
+        "and many have few samples of a class"
+    )
+
+
+def test_a_rate_that_comes_out_right_needs_no_note() -> None:
+    for noise in ("symmetric", "pair"):
+        config = DataConfig(n_clients=4, noise=noise, noise_rate=0.5, noisy_clients=2)
+        assert build_federation(config, source(), seed=0)[0].notes == ()
+    assert (
+        build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients="none"), source(), seed=0)[0].notes == ()
+    )
+
+
+def test_a_cover_that_cannot_be_says_what_there_is() -> None:
+    config = DataConfig(n_clients=100, partition="iid", noise_rate=0.5)
+    message = r"no client has 9 samples of any class \(the most is 3\).*data.noisy_clients = 70, for instance"
+    with pytest.raises(ConfigError, match=message):
+        build_federation(config, source(), seed=0)
+
+
+def test_clients_without_samples_are_counted() -> None:
+    config = DataConfig(n_clients=200, partition="authors", alpha=0.5)
+    with pytest.raises(DataError, match=r"got no sample.*\(\d+ of 200 clients got none\).*dirichlet, which fills"):
+        build_federation(config, source(), seed=0)

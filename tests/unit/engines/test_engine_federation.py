@@ -1,6 +1,8 @@
 """The federation as the server sees it, on an engine that answers whatever a test wants."""
 
+import gc
 import math
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,8 +12,11 @@ import torch
 from fedsir.engines.client_host import Answer, Call
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import AnyCall
+from fedsir.engines.replies import Replies
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import MethodError
+from fedsir.methods.fedsir import FedSIR, FedSIRConfig, FedSIRState
+from fedsir.stages.split import OffDiagonal, split_clients
 
 MODEL = {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(0)}
 CLIENTS = tuple(f"c{k}" for k in range(10))
@@ -135,6 +140,27 @@ def test_each_client_gets_its_own_payload_on_top() -> None:
     assert decode(engine.calls[0].own) == {}
     assert decode(engine.calls[1].own)["extra"].tolist() == [1, 1]
     assert decode(engine.commons[0]) == {"x": 1}
+
+
+def test_everybody_failing_at_the_second_ask_stops_the_run() -> None:
+    def behave(call: Call, payload: dict[str, Any]) -> Answer:
+        return Answer(None, None, 0.1, failure="MemoryError") if call.task == "second" else polite(call, payload)
+
+    fed = federation(behave)
+    fed.ask("first", CLIENTS)
+    fed.ask("second", CLIENTS[:9])
+    fed.end_round()  # c9 has not failed
+    fed.ask("second", CLIENTS[9:])
+    with pytest.raises(MethodError, match="all 10 clients failed; client c0: MemoryError"):
+        fed.end_round()
+
+
+def test_an_answer_that_the_method_cannot_use_is_no_broken_client() -> None:
+    fed = federation()
+    fed.ask("first", ["c1"])
+    fed.reject("c1", "its spectra are unusable")
+    fed.end_round()
+    assert fed.failures == {"c1": "its spectra are unusable"}
 
 
 def test_a_failing_client_is_left_out_with_its_reason() -> None:
@@ -283,3 +309,50 @@ def test_records_of_a_round_are_joined_and_then_forgotten() -> None:
     assert fed.log.values == {"loss": 2.0, "kd_weight": 0.1}
     fed.begin_round(2)
     assert fed.log.values == {}
+
+
+# ---------------------------------------------------------------- many clients
+
+
+def test_a_client_that_remembers_nothing_is_not_remembered() -> None:
+    def behave(call: Call, payload: dict[str, Any]) -> Answer:
+        keeps = payload["keeps"] and call.client == "c3"
+        return answer({}, {"corrected_labels": torch.tensor([1])} if keeps else None)
+
+    fed = federation(behave)
+    fed.ask("task", CLIENTS, keeps=True)
+    assert list(fed.client_states) == ["c3"]
+    fed.ask("task", CLIENTS, keeps=False)
+    assert fed.client_states == {}
+
+
+def peak_of_a_round(n_participants: int, model: dict[str, torch.Tensor]) -> int:
+    """Return the most bytes of replies alive in a FedSIR round; decoded tensors lie in Python's memory."""
+    clients = [str(k) for k in range(n_participants)]
+
+    def behave(call: Call, payload: dict[str, Any]) -> Answer:
+        moved = {name: tensor + int(call.client) for name, tensor in payload["model"].items()}
+        return answer({"model": moved, "n_samples": 1, "loss": 0.0, "n_corrected": 0, "n_undecided": 0})
+
+    means = {client: OffDiagonal(0.8 if int(client) % 3 else 0.1, 0.5, 3) for client in clients}
+    split = split_clients(means)
+    assert len(split.noisy) > len(split.clean) > 0
+    fed = federation(behave, clients, initial_model=model)
+    method = FedSIR(FedSIRConfig(name="fedsir").scaled_to(10))
+    gc.collect()
+    tracemalloc.start()
+    state = method.round(1, FedSIRState(model=model, split=split, clean_reference=model), fed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(fed.log.answered) == n_participants
+    assert state.model.keys() == model.keys()
+    return peak
+
+
+def test_the_server_holds_a_few_models_however_many_clients_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"w": torch.zeros(100_000)}
+    size = 400_000  # bytes
+    monkeypatch.setattr(Replies.__init__, "__defaults__", (2 * size, None))  # room for fewer than two replies
+    few, many = peak_of_a_round(24, model), peak_of_a_round(96, model)
+    assert many < few + 2 * size
+    assert many < 20 * size

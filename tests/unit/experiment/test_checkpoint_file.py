@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from fedsir.engines.wire import encode
+from fedsir.engines.wire import decode, encode
 from fedsir.errors import RunFolderError
-from fedsir.experiment.checkpoint import Checkpoint
+from fedsir.experiment.checkpoint import FORMAT, Checkpoint
 from fedsir.methods.fedavg import FedAvg
 from fedsir.methods.fedsir import FedSIR, FedSIRState
 from fedsir.stages.split import OffDiagonal, split_clients
@@ -44,11 +44,13 @@ def test_a_checkpoint_of_another_format_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("fedsir.experiment.checkpoint.FORMAT", 99)
     content = checkpoint().to_bytes()
     monkeypatch.undo()
-    with pytest.raises(RunFolderError, match="another"):
+    with pytest.raises(RunFolderError, match="another version of fedsir"):
         Checkpoint.from_bytes(content, FedSIR, "f" * 64)
 
 
-@pytest.mark.parametrize("content", [b"", b"no tensors", encode({}), encode([1]), encode({"format": 1}), encode(3)])
+@pytest.mark.parametrize(
+    "content", [b"", b"no tensors", encode({}), encode([1]), encode({"format": FORMAT}), encode(3)]
+)
 def test_bytes_that_are_no_checkpoint_are_refused(content: bytes) -> None:
     with pytest.raises(RunFolderError, match="cannot be read"):
         Checkpoint.from_bytes(content, FedSIR, "f" * 64)
@@ -61,7 +63,7 @@ def test_a_state_of_another_method_is_refused() -> None:
 
 def test_client_states_that_are_no_tensors_are_refused() -> None:
     tree = {
-        "format": 1,
+        "format": FORMAT,
         "round": 1,
         "state": checkpoint().state.to_tree(),
         "clients": {"a": "text"},
@@ -75,3 +77,23 @@ def test_client_states_that_are_no_tensors_are_refused() -> None:
 def test_every_field_of_a_state_is_saved() -> None:
     tree = checkpoint().state.to_tree()
     assert set(tree) == {field.name for field in dataclasses.fields(FedSIRState)}
+
+
+def test_no_client_need_have_a_state() -> None:
+    before = dataclasses.replace(checkpoint(), client_states={})
+    assert Checkpoint.from_bytes(before.to_bytes(), FedSIR, "f" * 64).client_states == {}
+
+
+def test_ten_thousand_small_states_take_little_more_than_themselves() -> None:
+    small, many = dataclasses.replace(checkpoint(), client_states={}), {str(k): b"12345678" for k in range(10_000)}
+    extra = len(dataclasses.replace(small, client_states=many).to_bytes()) - len(small.to_bytes())
+    assert extra < 10_000 * 8 + 10_000 * 16  # the states, a name and a size each
+    read = Checkpoint.from_bytes(dataclasses.replace(small, client_states=many).to_bytes(), FedSIR, "f" * 64)
+    assert read.client_states == many
+
+
+def test_client_states_without_a_name_are_refused() -> None:
+    tree = decode(checkpoint().to_bytes())
+    tree["clients"]["names"].pop()
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        Checkpoint.from_bytes(encode(tree), FedSIR, "f" * 64)

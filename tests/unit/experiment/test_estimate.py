@@ -30,7 +30,7 @@ def test_the_plan_is_the_data_of_the_run(tmp_path: Path, tiny: Settings) -> None
 
 
 def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 1000))
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 0.0, 1000))
     # 60 images, 2 rounds of 1 epoch, half a second each; 20 test images, 3 times, a third of that each.
     assert expected(tiny())["seconds"] == pytest.approx(60 * 2 * 0.5 + 20 * 3 * 0.5 / 3)
     assert expected(tiny(), workers=4)["seconds"] == pytest.approx(expected(tiny())["seconds"] / 4)
@@ -38,3 +38,29 @@ def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeyp
     assert expected(tiny(participation=0.5))["seconds"] == pytest.approx(60 * 0.5 + 20 * 3 * 0.5 / 3)
     assert expected(tiny())["images_per_second"] == 2
     assert expected(tiny(), workers=4)["memory_bytes"] > expected(tiny())["memory_bytes"]
+
+
+def test_a_start_asks_everybody_and_each_call_costs(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    testing = 20 * 3 * 0.5 / 3
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
+    # 2 rounds with 1 of 3 clients: a third of the images, and a call each.
+    fedavg = expected(tiny(participation=0.3))
+    assert fedavg["seconds"] == pytest.approx(60 * 2 * 0.3 * 0.5 + 2 * 7 + testing)
+    # FedSIR's start trains all 60 images for 4 epochs and looks at them once more, whatever the participation.
+    changes = {"name": "fedsir", "identify": {"epochs": 4}, "kd": {"enabled": False}}
+    fedsir = expected(tiny(participation=0.3, method=changes))
+    assert fedsir["seconds"] - fedavg["seconds"] == pytest.approx(60 * 4.3 * 0.5 + 3 * 7)
+
+
+def test_memory_does_not_grow_without_end_with_the_participants(
+    tiny: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 0.0, estimate.REPLIES_IN_MEMORY))
+    one, three = (expected(tiny(participation=share))["memory_bytes"] for share in (0.3, 1.0))
+    assert one == three
+
+
+def test_timing_says_seconds_and_bytes(tiny: Settings) -> None:
+    found = expected(tiny())
+    assert found["images_per_second"] > 0
+    assert found["model_bytes"] == 4 * 38_954 + 3 * 8  # each BatchNorm's counter takes 8

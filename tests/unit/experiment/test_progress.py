@@ -167,3 +167,28 @@ def test_the_time_left_is_rounds_left_times_recent_rounds(
     clock: list[float], rounds: int, n_done: int, ticks: list[float], expected: str
 ) -> None:
     assert eta_after(clock, rounds, n_done, ticks) == expected
+
+
+# ---------------------------------------------------------------- clients left out
+
+
+def test_few_clients_left_out_are_named_with_their_reasons() -> None:
+    assert progress._left_out({"a": "dropped out", "b": "no answer"}) == [
+        "client a left out: dropped out",
+        "client b left out: no answer",
+    ]
+
+
+def test_many_clients_left_out_are_counted_by_reason() -> None:
+    failures = {str(k): "dropped out" for k in range(1_200)} | {"x": "no answer", "y": "no answer"}
+    assert progress._left_out(failures) == [
+        "1,200 clients (0, 1, 2, …) left out: dropped out",
+        "client x, y left out: no answer",
+    ]
+
+
+def test_many_reasons_are_cut_short() -> None:
+    lines = progress._left_out({str(k): f"reason {k}" for k in range(30)})
+    assert lines[0] == "client 0 left out: reason 0"
+    assert len(lines) == progress.MOST_FAILURES + 1
+    assert lines[-1] == "22 more clients left out for other reasons (metrics.jsonl has them)"

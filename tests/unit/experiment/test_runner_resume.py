@@ -215,15 +215,6 @@ def test_a_stop_before_the_first_checkpoint_begins_anew(
     assert recorder.told == [[], 0, 1, 2, "finished"]
 
 
-def test_what_workers_shared_before_a_kill_goes_away(tmp_path: Path, tiny: Settings) -> None:
-    stopped(tiny(), tmp_path / "run", 1)
-    shared = tmp_path / "run" / ".shared"
-    shared.mkdir()
-    (shared / "images").write_bytes(b"of a killed attempt")
-    run_experiment(tiny(), Where(tmp_path / "run", workers=1))
-    assert not shared.exists()
-
-
 # ---------------------------------------------------------------- not going on
 
 
