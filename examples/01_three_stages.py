@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.relabel import aggregate_references, extract_spectra, relabel
-from fedsir.stages.spectrum import class_grams
+from fedsir.stages.spectrum import class_features
 from fedsir.stages.split import split_clients
 from fedsir.stages.train import daagg_weights
 
@@ -31,8 +31,8 @@ for k in REALLY_NOISY:
     given[k] = torch.where(is_flipped, (true[k] + shift) % N_CLASSES, true[k])
 
 # Stage I, on each client: how alike are my classes? Only two numbers leave the client.
-grams = {k: class_grams(features[k], given[k], N_CLASSES) for k in names}
-told = {k: off_diagonal_stats(class_similarity(class_directions(grams[k]))) for k in names}
+collected = {k: class_features(features[k], given[k], N_CLASSES) for k in names}
+told = {k: off_diagonal_stats(class_similarity(class_directions(collected[k]))) for k in names}
 for k, numbers in told.items():
     print(f"Stage I    {k:6} mean similarity of classes {numbers.mean:.3f}, energy {numbers.energy:.3f}")
 
@@ -43,7 +43,7 @@ print(f"Stage I    p-value {split.evidence.p_value:.4f}, groups {split.evidence.
 print(f"Stage I    noisy clients: {', '.join(split.noisy)}")
 
 # Stage II: clean clients send one direction and a residual subspace per class; the server averages them.
-spectra = {k: extract_spectra(grams[k], rank=12, variant="after_block") for k in split.clean}
+spectra = {k: extract_spectra(collected[k], rank=12, variant="after_block") for k in split.clean}
 references = aggregate_references(spectra, weight="count_gap_share", min_samples=5, min_strength=0.03)
 
 # Stage II, on each noisy client: a label changes only where both scores name the same class.

@@ -1,7 +1,9 @@
 """Shared by all tests: one thread each, the same hypothesis examples every time, and federations dealt by hand."""
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -17,6 +19,16 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 hypothesis.settings.register_profile("fedsir", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("fedsir")
+
+
+@pytest.fixture
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for temporary files, here and in processes started from here: shared with no other run."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # to be found anew
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -48,10 +60,11 @@ def deal(digits: "Source") -> Callable[..., "tuple[FederatedData, GroundTruth]"]
         data = FederatedData(
             clients=tuple(rows),
             offsets=offsets,
-            images=digits.train_images[order],
+            images=digits.images,
+            image_rows=digits.train_rows[order],
             given_labels=told,
             source_index=order,
-            test_images=digits.test_images[:100],
+            test_rows=digits.test_rows[:100],
             test_labels=digits.test_labels[:100],
             class_names=digits.class_names,
             mean=digits.mean,

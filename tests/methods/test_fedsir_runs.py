@@ -18,7 +18,7 @@ Runner = Callable[..., Any]
 def force_split(monkeypatch: pytest.MonkeyPatch, clean: str, noisy: str) -> None:
     """Let Stage I end in this verdict."""
     split = ClientSplit(tuple(clean), tuple(noisy), {}, {}, {}, None, has_two_groups=True)
-    monkeypatch.setattr("fedsir.methods.fedsir.split_clients", lambda *_, **__: split)
+    monkeypatch.setattr("fedsir.methods.spectral_identification.split_clients", lambda *_, **__: split)
 
 
 def let_fail(monkeypatch: pytest.MonkeyPatch, clients: str, t: int) -> None:

@@ -19,9 +19,10 @@ def small_source() -> Source:
     images = np.arange(200 * 64).astype(np.uint8).reshape(200, 1, 8, 8)
     return make_source(
         "small",
-        (images, labels),
-        (images[:50], labels[:50]),
+        np.concatenate([images, images[:50]]),
+        np.concatenate([labels, labels[:50]]),
         tuple("abcde"),
+        is_test=np.arange(250) >= 200,
         flip=False,
         crop_padding=1,
         is_benchmark=True,

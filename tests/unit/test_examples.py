@@ -14,7 +14,14 @@ from pydantic import BaseModel
 from fedsir.data.config import DataConfig
 from fedsir.experiment.config import RunConfig
 from fedsir.methods.base import MethodConfig
+from fedsir.methods.fedcorr import FedCorrConfig
+from fedsir.methods.fedelc import FedELCConfig
+from fedsir.methods.fedlsr import FedLSRConfig
+from fedsir.methods.fednoro import FedNoRoConfig
+from fedsir.methods.fedprox import FedProxConfig
 from fedsir.methods.fedsir import PAPER, FedSIRConfig
+from fedsir.methods.pruning import PruningConfig
+from fedsir.methods.rofl import RoFLConfig
 from fedsir.models.config import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +64,17 @@ def test_own_data_names_the_bad_site(tmp_path: Path) -> None:
     assert changed["aachen"] == changed["bergen"] == changed["dublin"] == 0
 
 
+def test_own_method_runs_beside_a_built_in_one(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "03_own_method.py").read_text(encoding="utf-8")
+    assert len([line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]) < 40
+    scores = {
+        name: float(value)
+        for name, value in (x.split(": accuracy ") for x in run_example("03_own_method.py", tmp_path))
+    }
+    assert scores.keys() == {"fedavg", "easy-half"}
+    assert min(scores.values()) > 0.2  # ten classes: chance is 0.1
+
+
 def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, default) of every setting that is not a group of settings."""
     for name, field in model.model_fields.items():
@@ -78,6 +96,13 @@ def table_of(page: str) -> dict[str, list[str]]:
     [
         ("methods/fedsir.md", FedSIRConfig, "method.", ("method.name",)),
         ("methods/fedavg.md", MethodConfig, "method.", ("method.name",)),
+        ("methods/fedprox.md", FedProxConfig, "method.", ("method.name",)),
+        ("methods/fedelc.md", FedELCConfig, "method.", ("method.name",)),
+        ("methods/fednoro.md", FedNoRoConfig, "method.", ("method.name",)),
+        ("methods/pruning.md", PruningConfig, "method.", ("method.name",)),
+        ("methods/rofl.md", RoFLConfig, "method.", ("method.name",)),
+        ("methods/fedlsr.md", FedLSRConfig, "method.", ("method.name",)),
+        ("methods/fedcorr.md", FedCorrConfig, "method.", ("method.name",)),
         ("own-data.md", DataConfig, "data.", ()),
         ("own-data.md", ModelConfig, "model.", ()),
         ("command-line.md", RunConfig, "", ("data.", "model.", "method.")),

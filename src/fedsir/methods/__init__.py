@@ -1,6 +1,7 @@
 """Methods: one file = one method, found by name in `registry`; `base` is the protocol they share.
 
-`local_training`, what they do on a client, loads on first use: naming a method or showing its settings needs no torch.
+`local_training`, `step_draws` and `public_batches`, what they work with, load on first use: naming a method or showing
+its settings needs no torch.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsir.methods import local_training
+    from fedsir.methods import local_training, public_batches, step_draws
 
-__all__ = ["local_training"]
+__all__ = ["local_training", "public_batches", "step_draws"]
 
 
 def __getattr__(name: str) -> Any:

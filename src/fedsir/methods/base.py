@@ -11,6 +11,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fedsir.data.client import ClientData
     from fedsir.randomness import KeyedRandom
 
+RESIDENT_BYTES = 2**29  # images of one client up to this size are put on an accelerator whole
 DROPPED_OUT = "dropped out"
 """The reason in `Federation.failures` of a client that was away this round, which is nobody's fault."""
 ClientId = str
@@ -92,6 +94,10 @@ class Federation(Protocol):
     def failures(self) -> Mapping[ClientId, str]:
         """Clients that did not answer this round, with the reason."""
 
+    @property
+    def random(self) -> KeyedRandom:
+        """The server's own stream for this round, derived from (seed, "server", round)."""
+
     def ask(
         self,
         task: str,
@@ -106,6 +112,9 @@ class Federation(Protocol):
         large replies may wait on disk: read them one after the other rather than collect them.
         """
 
+    def compute(self, task: str, each: Mapping[str, Payload] | None = None, **payload: Any) -> Mapping[str, Reply]:
+        """Run a server task where the engine computes, once per entry of `each` (once under "" without); by key."""
+
     def reject(self, client: ClientId, reason: str) -> None:
         """Note that a client's answer could not be used; it then stands in `failures`."""
 
@@ -117,29 +126,62 @@ class Federation(Protocol):
 class Client:
     """What an engine hands to the client half.
 
-    state survives rounds and never leaves the client; `state["corrected_labels"]`, (n,) int64, is where a method that
-    repairs labels keeps them. random is derived from (seed, method, client, round, task).
+    state survives rounds and never leaves the client: tensors, or trees of them. `state["corrected_labels"]`, (n,)
+    int64, is where a method that repairs labels keeps them; `state["model"]` is the client's own model if the method
+    has personal ones. random is derived from (seed, method, client, round, task).
     """
 
     id: ClientId
     data: ClientData
-    state: dict[str, Tensor]
+    state: dict[str, Any]
     random: KeyedRandom
     new_module: Callable[[], nn.Module]
     device: str
+    public: Tensor | None = None  # unlabelled images that everybody has, (p, channels, h, w) uint8, on the CPU
 
     def module(self, weights: Weights) -> nn.Module:
         """Return a model of this federation's architecture with these weights, on this client's device."""
-        from fedsir.models.weights import load_weights
+        return _loaded(self.new_module(), weights, self.device)
 
-        module = self.new_module()
-        load_weights(module, weights)
-        return module.to(self.device)
+    @cached_property
+    def images(self) -> Tensor:
+        """The client's images, (n, channels, h, w) uint8: on its device, or left on the CPU if they are very many."""
+        images = self.data.images
+        return images.to(self.device) if images.nbytes <= RESIDENT_BYTES else images
 
     @property
     def labels(self) -> Tensor:
         """The labels to train on, (n,): corrected where a method has corrected them, else given."""
-        return self.state.get("corrected_labels", self.data.labels)
+        corrected: Tensor | None = self.state.get("corrected_labels")
+        return self.data.labels if corrected is None else corrected
+
+
+@dataclass
+class Server:
+    """What an engine hands to a server task: a place to run models on public images.
+
+    mean, std, flip, crop_padding : as in `ClientData`; random is derived from (seed, method, key, round, task)
+    """
+
+    random: KeyedRandom
+    new_module: Callable[[], nn.Module]
+    device: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    flip: bool
+    crop_padding: int
+    public: Tensor | None  # (p, channels, h, w) uint8, on the CPU
+
+    def module(self, weights: Weights) -> nn.Module:
+        """Return a model of this federation's architecture with these weights, on the server's device."""
+        return _loaded(self.new_module(), weights, self.device)
+
+
+def _loaded(module: nn.Module, weights: Weights, device: str) -> nn.Module:
+    from fedsir.models.weights import load_weights
+
+    load_weights(module, weights)
+    return module.to(device)
 
 
 Task = TypeVar("Task", bound=Callable[..., Reply])
@@ -148,6 +190,12 @@ Task = TypeVar("Task", bound=Callable[..., Reply])
 def client_task(function: Task) -> Task:
     """Mark a method's function as something the server may ask clients for: (self, client, **payload) → reply."""
     function.is_client_task = True  # type: ignore[attr-defined]
+    return function
+
+
+def server_task(function: Task) -> Task:
+    """Mark a method's function as work of the server that runs models: (self, server, **payload) → reply."""
+    function.is_server_task = True  # type: ignore[attr-defined]
     return function
 
 
@@ -161,6 +209,8 @@ class Method(ABC):
     summary: ClassVar[str]
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     State: ClassVar[type[ServerState]] = ServerState
+    needs_public: ClassVar[bool] = False  # whether it cannot do without data.public
+    is_personal: ClassVar[bool] = False  # each client has a model of its own in state["model"]; scores are their means
 
     def __init__(self, config: MethodConfig) -> None:
         self.config: Any = config
@@ -174,12 +224,25 @@ class Method(ABC):
     def round(self, t: int, state: Any, fed: Federation) -> ServerState:
         """Return the state after round t = 1, 2, …"""
 
+    def start_epochs(self) -> float:
+        """Return about how many passes of plain training over ALL clients' data `start` costs, for estimates."""
+        return 0.0
+
     def equivalent_epochs(self, rounds: int) -> float:
-        """Return about how many passes of plain training over the participants' data a run costs, for estimates."""
+        """Return about how many passes of plain training over the participants' data the rounds cost."""
         return float(rounds * self.config.epochs)
 
     @classmethod
     def tasks(cls) -> dict[str, Callable[..., Reply]]:
         """Return the client tasks by name."""
+        return cls._marked("is_client_task")
+
+    @classmethod
+    def server_tasks(cls) -> dict[str, Callable[..., Reply]]:
+        """Return the server tasks by name."""
+        return cls._marked("is_server_task")
+
+    @classmethod
+    def _marked(cls, mark: str) -> dict[str, Callable[..., Reply]]:
         members = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
-        return {name: member for name, member in members.items() if hasattr(member, "is_client_task")}
+        return {name: member for name, member in members.items() if hasattr(member, mark)}

@@ -6,7 +6,7 @@ Stage I runs once in `start`; Stages II and III run in `round`. The mathematics 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,9 +17,7 @@ from fedsir.methods.base import (
     DROPPED_OUT,
     Client,
     Federation,
-    Method,
     MethodConfig,
-    Payload,
     Reply,
     ServerState,
     Settings,
@@ -28,26 +26,14 @@ from fedsir.methods.base import (
 )
 from fedsir.methods.fedavg import average_by_samples, mean_loss
 from fedsir.methods.reply_views import FieldOf, Joined
-from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
+from fedsir.methods.spectral_identification import Identify, SpectralIdentification
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fedsir.methods.local_training import Batch
     from fedsir.stages.relabel import References
-
-
-class Identify(Settings):
-    """Stage I."""
-
-    epochs: int = Field(5, ge=0, description="local epochs before the spectra (E₁); 0 = untouched initial model")
-    lr: float = Field(5e-5, gt=0, description="Adam's learning rate")
-    weight_decay: float = Field(5e-2, ge=0, description="L2 penalty inside Adam")
-    min_class_samples: int = Field(20, ge=1, description="classes with fewer samples do not count")
-    features: Literal["augmented", "plain"] = Field("augmented", description="images behind the spectra")
-    split: Literal["always", "auto"] = Field(
-        "always", description="two groups always, or only where the evidence speaks for them"
-    )
+    from fedsir.stages.split import ClientSplit
 
 
 class Relabel(Settings):
@@ -157,7 +143,7 @@ class FedSIRState(ServerState):
     clean_reference: Weights = field(default_factory=dict)  # average of the clean clients' last models
 
 
-class FedSIR(Method):
+class FedSIR(SpectralIdentification):
     name = "fedsir"
     summary = "finds noisy clients by their class spectra, repairs their labels, trains noise-aware"
     Config = FedSIRConfig
@@ -166,14 +152,7 @@ class FedSIR(Method):
 
     def start(self, fed: Federation, model: Weights) -> FedSIRState:
         """Stage I: every client sends two numbers; a mixture of two Gaussians splits clean from noisy."""
-        replies = fed.ask("identify", fed.clients, model=model)
-        told = {k: OffDiagonal(**reply["statistics"]) for k, reply in replies.items()}
-        split = split_clients(told, self.config.identify.split, unheard=fed.failures)
-        if not split.clean:
-            raise MethodError(
-                f"No client could be called clean: {_reasons(split)} Give clients more samples per class, lower "
-                "method.identify.min_class_samples, or use a method that needs no clean client (fedavg)."
-            )
+        split, replies = self.find_noisy_clients(fed, model)
         trained = {k: replies[k] for k in split.clean if "model" in replies[k]}
         start_model = average_by_samples(trained) if trained else model
         fed.record(loss=mean_loss(trained))
@@ -182,8 +161,9 @@ class FedSIR(Method):
     def round(self, t: int, state: FedSIRState, fed: Federation) -> FedSIRState:
         """Stages II and III: clean clients train and teach, noisy clients relabel and train, the server averages."""
         assert state.split is not None, "Stage I sets it"
-        clean = [k for k in fed.participants if k in state.split.clean]
-        noisy = [k for k in fed.participants if k in state.split.noisy]
+        trusted, accused = frozenset(state.split.clean), frozenset(state.split.noisy)
+        clean = [k for k in fed.participants if k in trusted]
+        noisy = [k for k in fed.participants if k in accused]
         relabels_now = self.relabels_in(t)
         reference = state.clean_reference if relabels_now else None
         from_own = self.config.relabel.spectra_from == "own_model"
@@ -230,7 +210,7 @@ class FedSIR(Method):
 
     def equivalent_epochs(self, rounds: int) -> float:
         teacher_forward = 0.2 if self.config.kd.enabled else 0.0
-        return self.config.identify.epochs + rounds * self.config.epochs * (1 + teacher_forward)
+        return float(rounds * self.config.epochs * (1 + teacher_forward))
 
     def relabels_in(self, t: int) -> bool:
         """Whether round t = 1, 2, … relabels."""
@@ -273,28 +253,6 @@ class FedSIR(Method):
     # ------------------------------------------------------------------ on the client
 
     @client_task
-    def identify(self, client: Client, model: Weights) -> Reply:
-        """Train a little, then tell mean and energy of the off-diagonal class similarities."""
-        config = self.config.identify
-        module = client.module(model)
-        reply: Payload = {}
-        if config.epochs > 0:
-            loss = methods.local_training.train_locally(
-                client,
-                module,
-                methods.local_training.cross_entropy,
-                epochs=config.epochs,
-                batch_size=self.config.batch_size,
-                lr=config.lr,
-                weight_decay=config.weight_decay,
-            )
-            reply = methods.local_training.trained_reply(client, module, loss)
-        grams = methods.local_training.class_grams_of(client, module, is_augmented=config.features == "augmented")
-        directions = stages.identify.class_directions(grams, config.min_class_samples)
-        statistics = stages.identify.off_diagonal_stats(stages.identify.class_similarity(directions))
-        return reply | {"statistics": asdict(statistics)}
-
-    @client_task
     def train_clean(self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None) -> Reply:
         """Train on the given labels with logit adjustment; on request send class spectra (Algorithm 2)."""
         adjustment = self.adjustment(client)
@@ -308,8 +266,10 @@ class FedSIR(Method):
         if wants_spectra:
             config = self.config.relabel
             behind = module if spectra_model is None else client.module(spectra_model)
-            grams = methods.local_training.class_grams_of(client, behind)
-            spectra = stages.relabel.extract_spectra(grams, config.residual_rank, config.residual, config.block_ratio)
+            collected = methods.local_training.class_features_of(client, behind)
+            spectra = stages.relabel.extract_spectra(
+                collected, config.residual_rank, config.residual, config.block_ratio
+            )
             reply["spectra"] = vars(spectra)
         return reply
 
@@ -364,8 +324,3 @@ class FedSIR(Method):
         labels = client.labels if config.prior == "corrected" else client.data.labels
         prior = stages.train.class_prior(labels, client.data.n_classes)
         return stages.train.logit_adjustment(prior, config.strength if config.enabled else 0.0).to(client.device)
-
-
-def _reasons(split: ClientSplit) -> str:
-    first = next(iter(split.not_assessed.items()), None)
-    return f"{len(split.not_assessed)} could not be assessed (client {first[0]}: {first[1]})." if first else ""

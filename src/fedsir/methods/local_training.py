@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsir.data.augment import augment, normalise
+from fedsir.data.augment import augment, cropped, draw_crops, normalise
 from fedsir.models.weights import weights_of
 from fedsir.stages.relabel import References, Relabelling, relabel
-from fedsir.stages.spectrum import ClassGrams
+from fedsir.stages.spectrum import ClassFeatures
 
 if TYPE_CHECKING:
     from fedsir.methods.base import Client, MethodConfig, Payload
     from fedsir.randomness import KeyedRandom
 
-FEATURE_BATCH = 256
-GRAM_BATCHES = 8
+FEATURE_BATCH = 128  # larger ones leave the processor's cache: a fifth slower with two workers at 256
+HELD_BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,10 @@ def train_locally(
     weight_decay: float,
 ) -> float:
     """Train `module` in place on the client's labels with a fresh Adam; return the mean loss per sample."""
+    # torch has fused kernels for cpu, cuda and mps, which are all that --device takes.
     optimiser = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
-    total = torch.zeros((), device=client.device, dtype=torch.float64)
-    n_seen = 0
+    losses: list[Tensor] = []
+    sizes: list[int] = []
     for epoch in range(epochs):
         for batch in shuffled_batches(client, batch_size, client.random.derive("epoch", epoch)):
             # BatchNorm has no statistics of a single sample: a client of one keeps the running ones.
@@ -67,9 +68,15 @@ def train_locally(
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            total += loss.detach().to(torch.float64) * len(batch.index)
-            n_seen += len(batch.index)
-    return float(total) / max(n_seen, 1)
+            losses.append(loss.detach())
+            sizes.append(len(batch.index))
+    return _mean_per_sample(losses, sizes)
+
+
+def _mean_per_sample(losses: list[Tensor], sizes: list[int]) -> float:
+    # Read once at the end: a number read in every step would make the host wait for the device in every step.
+    values = torch.stack(losses).tolist()
+    return float(sum(value * n for value, n in zip(values, sizes, strict=True)) / sum(sizes))
 
 
 def trained_reply(client: Client, module: nn.Module, loss: float) -> Payload:
@@ -98,55 +105,116 @@ def train_with(client: Client, module: nn.Module, loss_of: LossOf, config: Metho
 
 
 def shuffled_batches(client: Client, batch_size: int, random: KeyedRandom) -> Iterator[Batch]:
-    """Yield one epoch of augmented batches in random order; a last batch of one joins the one before it."""
-    data, labels = client.data, client.labels
-    order = torch.randperm(len(data), generator=random.derive("order").for_torch())
+    """Yield one epoch of augmented batches in random order; a last batch of one joins the one before it.
+
+    What is random is drawn on the CPU, so that it is the same on any device, and sent there once for the epoch.
+    """
+    data, device, images = client.data, client.device, client.images
+    order = torch.randperm(len(data), generator=random.derive("order").for_torch(), device="cpu")
     generator = random.derive("augment").for_torch()
-    chunks = list(order.split(batch_size))
-    if len(chunks) > 1 and len(chunks[-1]) == 1:
-        chunks[-2:] = [torch.cat(chunks[-2:])]
-    for index in chunks:
-        images = augment(data.images[index], crop_padding=data.crop_padding, flip=data.flip, generator=generator).to(
-            client.device
-        )
-        yield Batch(normalise(images, data.mean, data.std), labels[index].to(client.device), index.to(client.device))
+    crops = draw_crops(len(data), crop_padding=data.crop_padding, flip=data.flip, generator=generator).to(device)
+    labels, index = client.labels.to(device), order.to(device)
+    rows = order if images is data.images else index  # on the side where the images are
+    sizes = [len(chunk) for chunk in order.split(batch_size)]
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
+    for some_rows, some, crop in zip(rows.split(sizes), index.split(sizes), crops.split(sizes), strict=True):
+        batch = cropped(images[some_rows].to(device), crop, crop_padding=data.crop_padding, flip=data.flip)
+        yield Batch(normalise(batch, data.mean, data.std), labels[some], some)
 
 
 @torch.inference_mode()
 def stream_features(
     client: Client, module: nn.Module, *, is_augmented: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (features (b, d), rows (b,)) in evaluation mode, in the order of the client's rows."""
+    """Yield (features (b, d) on the device, rows (b,) on the CPU) in evaluation mode, in the order of the rows."""
     data = client.data
     generator = client.random.derive("feature-augment").for_torch()
     module.eval()
-    for index in torch.arange(len(data)).split(FEATURE_BATCH):
-        images = data.images[index]
+    for start in range(0, len(data), FEATURE_BATCH):
+        images = client.images[start : start + FEATURE_BATCH].to(client.device)
         if is_augmented:
             images = augment(images, crop_padding=data.crop_padding, flip=data.flip, generator=generator)
-        yield module.features(normalise(images.to(client.device), data.mean, data.std)), index  # type: ignore[operator]
+        rows = torch.arange(start, start + len(images), device="cpu")
+        yield module.features(normalise(images, data.mean, data.std)), rows  # type: ignore[operator]
 
 
-def class_grams_of(client: Client, module: nn.Module, *, is_augmented: bool = False) -> ClassGrams:
-    """Return the class Gram matrices of the client's features under its GIVEN labels, gathered as they stream by."""
+@torch.no_grad()
+def predictions(client: Client, module: nn.Module, *, is_augmented: bool = False) -> Tensor:
+    """Return softmax(f(x)) of all the client's samples, (n, C) on the device, in evaluation mode."""
+    stream = stream_features(client, module, is_augmented=is_augmented)
+    return torch.cat([module.head(features).softmax(dim=1) for features, _ in stream])  # type: ignore[operator]
+
+
+@torch.no_grad()
+def sure_labels(client: Client, module: nn.Module, temperature: float, confidence: float) -> tuple[Tensor, Tensor]:
+    """Return the classes that a model gives the client's samples, and where softmax(f / τ) is so sure, (n,) each."""
+    stream = stream_features(client, module)
+    logits = torch.cat([module.head(features) for features, _ in stream])  # type: ignore[operator]
+    certainty, predicted = (logits / temperature).softmax(dim=1).max(dim=1)
+    return predicted.cpu(), (certainty >= confidence).cpu()
+
+
+@torch.no_grad()
+def training_predictions(client: Client, module: nn.Module, batch_size: int) -> Tensor:
+    """Return softmax(f(x)) as a training epoch sees it, (n, C) on the device: augmented batches in training mode.
+
+    Running statistics of `module` move with every batch, as in training.
+    """
+    parts, rows = [], []
+    for batch in shuffled_batches(client, batch_size, client.random.derive("training-predictions")):
+        module.train(len(batch.index) > 1)
+        parts.append(module(batch.images).softmax(dim=1))
+        rows.append(batch.index)
+    return torch.cat(parts)[torch.cat(rows).argsort()]
+
+
+@torch.no_grad()
+def training_loss(client: Client, module: nn.Module, loss_of: LossOf, batch_size: int) -> float:
+    """Return the mean loss per sample as a training epoch sees it, without a step; running statistics move."""
+    losses, sizes = [], []
+    for batch in shuffled_batches(client, batch_size, client.random.derive("training-loss")):
+        module.train(len(batch.index) > 1)
+        losses.append(loss_of(module, batch))
+        sizes.append(len(batch.index))
+    return _mean_per_sample(losses, sizes)
+
+
+@torch.no_grad()
+def mean_loss_by_class(client: Client, module: nn.Module, *, is_augmented: bool = False) -> list[float]:
+    """Return the mean cross-entropy of the samples of each GIVEN label in evaluation mode; NaN without samples."""
+    given = client.data.labels
+    stream = stream_features(client, module, is_augmented=is_augmented)
+    logits = torch.cat([module.head(features) for features, _ in stream])  # type: ignore[operator]
+    losses = F.cross_entropy(logits, given.to(client.device), reduction="none").cpu().to(torch.float64)
+    n_classes = client.data.n_classes
+    sums, counts = torch.bincount(given, losses, n_classes), torch.bincount(given, minlength=n_classes)
+    return (sums / counts).tolist()
+
+
+def class_features_of(client: Client, module: nn.Module, *, is_augmented: bool = False) -> ClassFeatures:
+    """Return the client's features by GIVEN label, gathered as they stream by."""
     data = client.data
-    grams: ClassGrams | None = None
+    collected: ClassFeatures | None = None
     held: list[tuple[Tensor, Tensor]] = []
     for features, rows in stream_features(client, module, is_augmented=is_augmented):
-        held.append((features.cpu(), data.labels[rows]))
-        # With many classes a batch holds few samples of each: larger pieces make for better matrix products.
-        if len(held) == GRAM_BATCHES or int(rows[-1]) == len(data) - 1:
-            grams = grams or ClassGrams.zeros(data.n_classes, features.shape[1])
-            grams.include(*(torch.cat(parts) for parts in zip(*held, strict=True)))
+        held.append((features, data.labels[rows]))
+        # With many classes a batch holds few samples of each: larger pieces make for better matrix products, and for
+        # fewer moves to the CPU, where the sums are.
+        if len(held) == HELD_BATCHES or int(rows[-1]) == len(data) - 1:
+            collected = collected or ClassFeatures(data.n_classes, features.shape[1])
+            collected.include(*(torch.cat(parts) for parts in zip(*held, strict=True)))
             held.clear()
-    assert grams is not None, "a client has at least one sample"
-    return grams
+    assert collected is not None, "a client has at least one sample"
+    return collected
 
 
 def relabel_client(client: Client, module: nn.Module, references: References, rule: str) -> Relabelling:
     """Correct the client's GIVEN labels from features under `module`; earlier corrections do not count."""
-    parts = [
-        relabel(features.cpu(), client.data.labels[rows], references, rule)
-        for features, rows in stream_features(client, module)
-    ]
-    return Relabelling(torch.cat([part.labels for part in parts]), torch.cat([part.is_undecided for part in parts]))
+    there = References(**{name: tensor.to(client.device) for name, tensor in vars(references).items()})
+    given = client.data.labels.to(client.device).split(FEATURE_BATCH)
+    stream = stream_features(client, module)
+    parts = [relabel(features, labels, there, rule) for (features, _), labels in zip(stream, given, strict=True)]
+    labels = torch.cat([part.labels for part in parts])
+    is_undecided = torch.cat([part.is_undecided for part in parts])
+    return Relabelling(labels.cpu(), is_undecided.cpu())  # to stay with the client: its state is on the CPU

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedsir.stages.spectrum import ClassGrams, Spectrum, class_spectrum, with_fixed_sign
+from fedsir.stages.spectrum import ClassFeatures, Spectrum, with_fixed_sign
 
 ResidualVariant = Literal["after_block", "after_direction"]
 WeightVariant = Literal["count_gap_share", "count"]
@@ -81,15 +81,17 @@ def dominant_block(singular_values: Tensor, ratio: float) -> int:
     return int(reached.to(torch.int8).argmax()) + 1
 
 
-def extract_spectra(grams: ClassGrams, rank: int, variant: ResidualVariant, block_ratio: float = 10.0) -> ClassSpectra:
-    """Return what a clean client sends, from its class Gram matrices (Algorithm 2)."""
-    n_classes, d = grams.grams.shape[:2]
-    directions = torch.zeros(n_classes, d)
-    residuals = torch.zeros(n_classes, rank, d)
-    residual_ranks = torch.zeros(n_classes, dtype=torch.int64)
-    gaps, leading_shares = torch.zeros(n_classes), torch.zeros(n_classes)
-    for label in grams.counts.nonzero().flatten().tolist():
-        spectrum = class_spectrum(grams, label)
+def extract_spectra(
+    collected: ClassFeatures, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
+) -> ClassSpectra:
+    """Return what a clean client sends, from the features of its classes (Algorithm 2)."""
+    n_classes, d, zeros = collected.n_classes, collected.n_features, collected.counts.new_zeros
+    directions = zeros(n_classes, d, dtype=torch.float32)
+    residuals = zeros(n_classes, rank, d, dtype=torch.float32)
+    residual_ranks = zeros(n_classes, dtype=torch.int64)
+    gaps, leading_shares = zeros(n_classes, dtype=torch.float32), zeros(n_classes, dtype=torch.float32)
+    for label in collected.counts.nonzero().flatten().tolist():
+        spectrum = collected.spectrum(label)
         sigma = spectrum.singular_values
         if not sigma[0] > 0:
             continue  # all features are zero: no direction to speak of
@@ -99,7 +101,7 @@ def extract_spectra(grams: ClassGrams, rank: int, variant: ResidualVariant, bloc
         residual_ranks[label] = len(residual)
         gaps[label] = (sigma[0] - (sigma[1] if len(sigma) > 1 else 0.0)) / sigma[0]
         leading_shares[label] = sigma[0] / sigma.sum()
-    counts = torch.where(directions.any(dim=1), grams.counts.cpu(), 0)
+    counts = torch.where(directions.any(dim=1), collected.counts, 0)
     return ClassSpectra(directions, residuals, residual_ranks, counts, gaps, leading_shares)
 
 
@@ -171,10 +173,10 @@ def aggregate_references(
     averaged direction is weak (λ₁ - λ₂ < `min_strength`), the client with most samples of the class speaks alone.
     """
     everyone = list(spectra_by_client.values())
-    n_classes, rank, d = everyone[0].residuals.shape
-    directions = torch.zeros(n_classes, d)
-    residuals = torch.zeros(n_classes, rank, d)
-    residual_ranks = torch.zeros(n_classes, dtype=torch.int64)
+    (n_classes, rank, d), zeros = everyone[0].residuals.shape, everyone[0].residuals.new_zeros
+    directions = zeros(n_classes, d, dtype=torch.float32)
+    residuals = zeros(n_classes, rank, d, dtype=torch.float32)
+    residual_ranks = zeros(n_classes, dtype=torch.int64)
     counts = torch.stack([spectra.counts for spectra in everyone])  # (K, C)
     weights = torch.stack([reliability(spectra, weight) for spectra in everyone])
     for label in range(n_classes):

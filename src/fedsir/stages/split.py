@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 Array = NDArray[np.float64]
+SIMULATED_AT_ONCE = 1_000_000  # simulated clients in memory: 8 MB an array, however many clients there are
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ClientSplit:
     """The server's verdict.
 
     clean, noisy : client ids in the given order; clients that could not be assessed are among the noisy
-    statistics : client id → (mean, energy) as told
+    statistics : client id → the numbers it told: (mean, energy) in Stage I, its mean loss per class in `loss_split`
     posterior_noisy : client id → probability of the noisy component, for the assessed clients
     not_assessed : client id → reason
     evidence : None when fewer than two distinct clients could be compared
@@ -64,7 +65,7 @@ class ClientSplit:
 
     clean: tuple[str, ...]
     noisy: tuple[str, ...]
-    statistics: dict[str, tuple[float, float]]
+    statistics: dict[str, tuple[float, ...]]
     posterior_noisy: dict[str, float]
     not_assessed: dict[str, str]
     evidence: Evidence | None
@@ -76,7 +77,7 @@ class ClientSplit:
         return cls(
             clean=tuple(tree["clean"]),
             noisy=tuple(tree["noisy"]),
-            statistics={client: (pair[0], pair[1]) for client, pair in tree["statistics"].items()},
+            statistics={client: tuple(told) for client, told in tree["statistics"].items()},
             posterior_noisy=dict(tree["posterior_noisy"]),
             not_assessed=dict(tree["not_assessed"]),
             evidence=None if tree["evidence"] is None else Evidence(**tree["evidence"]),
@@ -133,10 +134,10 @@ def noisy_posterior(points: Array) -> Array:
     standard = (points - points.mean(axis=0)) / (points.std(axis=0) + 1e-12)
     # The mixture's start depends on row order: fit sorted rows, so that the clients' order cannot matter.
     order = np.lexsort((standard[:, 1], standard[:, 0]))
-    mixture = GaussianMixture(2, covariance_type="full", reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42).fit(
-        standard[order]
-    )
-    posterior: Array = mixture.predict_proba(standard)[:, int(np.argmax(mixture.means_[:, 0]))]
+    mixture = GaussianMixture(2, covariance_type="full", reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42)
+    with threadpool_limits(1):  # sums must not depend on the number of cores
+        mixture.fit(standard[order])
+        posterior: Array = mixture.predict_proba(standard)[:, int(np.argmax(mixture.means_[:, 0]))]
     return posterior
 
 
@@ -150,12 +151,23 @@ def two_group_evidence(means: Array, simulations: int = 2000) -> Evidence:
     ordered = np.sort(np.asarray(means, dtype=np.float64))
     n_clients = len(ordered)
     share, cut = _scatter_left(ordered[None])
-    null = np.sort(np.random.default_rng(20260101).standard_normal((simulations, n_clients)), axis=1)
-    p_value = (1 + int((_scatter_left(null)[0] <= share[0]).sum())) / (1 + simulations)
+    p_value = (1 + _n_as_split(float(share[0]), n_clients, simulations)) / (1 + simulations)
     low, high = ordered[: cut[0]], ordered[cut[0] :]
     within = math.sqrt(max(float(share[0]), 1e-12) * ordered.var())
     separation = float(high.mean() - low.mean()) / within
     return Evidence(_bic_gain(ordered), separation, p_value)
+
+
+def _n_as_split(share: float, n_clients: int, simulations: int) -> int:
+    """Return how many simulated federations of one group leave no more scatter than `share`."""
+    random = np.random.default_rng(20260101)
+    at_once = max(1, SIMULATED_AT_ONCE // n_clients)  # rows drawn piece by piece are the rows drawn together
+    count = 0
+    for start in range(0, simulations, at_once):
+        null = random.standard_normal((min(at_once, simulations - start), n_clients))
+        null.sort(axis=1)
+        count += int((_scatter_left(null)[0] <= share).sum())
+    return count
 
 
 def _bic_gain(ordered: Array) -> float:

@@ -106,6 +106,7 @@ def nearest_clean_distances(
     Time is O(noisy · clean · model). At most `at_once` clean models and one noisy one are held, however many clients
     there are, so that `models` may read them from disk; each noisy one is read ⌈clean / at_once⌉ times.
     """
+    clean = frozenset(clean)
     noisy = [client for client in models if client not in clean]
     present_clean = [client for client in models if client in clean]
     nearest: dict[str, float] = {}
@@ -115,6 +116,7 @@ def nearest_clean_distances(
             model = models[client]
             distance = min(model_distance(model, other, kind) for other in block)
             nearest[client] = min(distance, nearest.get(client, math.inf))
+        block.clear()  # before the next one is read
     return nearest
 
 

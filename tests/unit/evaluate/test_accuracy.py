@@ -125,14 +125,37 @@ def test_report_is_json_ready():
     written = report.as_dict()
     assert json.loads(json.dumps(written, allow_nan=False)) == written
     assert written["accuracy_by_class"] == [0.5, None, 1.0]
-    assert list(written) == ["accuracy", "half_width", "accuracy_by_class", "balanced_accuracy", "n"]
+    assert list(written) == ["accuracy", "half_width", "accuracy_by_class", "balanced_accuracy", "n", "spread"]
+    assert written["spread"] is None  # of one model
+
+
+def test_several_models_are_scored_by_their_means():
+    labels = np.array([0, 0, 1, 1])
+    predicted = np.array([[0, 0, 1, 0], [0, 1, 0, 0]])  # three right, one right
+    report = score(predicted, labels, n_classes=3)
+    assert report.accuracy == 0.5
+    assert report.spread == 0.25  # 0.75 and 0.25 lie a quarter from their mean
+    assert report.accuracy_by_class == (0.75, 0.25, None)  # (2 + 1) / 4, (1 + 0) / 4
+    assert report.balanced_accuracy == 0.5
+    assert report.n == 4
+    assert report.half_width == bootstrap_half_width(predicted == labels)
+
+
+def test_one_model_in_a_row_of_its_own_is_scored_as_one():
+    labels, predicted = np.array([0, 0, 1, 2]), np.array([0, 1, 1, -1])
+    one, row = score(predicted, labels, 3), score(predicted[None], labels, 3)
+    assert (row.accuracy, row.accuracy_by_class, row.spread) == (one.accuracy, one.accuracy_by_class, 0.0)
+    assert row.half_width == pytest.approx(one.half_width, abs=0.01)
 
 
 def test_score_refuses_what_does_not_fit():
     with pytest.raises(ValueError, match="no test images"):
         score(np.array([], dtype=int), np.array([], dtype=int), 2)
-    with pytest.raises(ValueError, match="one length"):
-        score(np.array([0, 1]), np.array([0]), 2)
+    with pytest.raises(ValueError, match="no test images"):
+        score(np.empty((0, 2), dtype=int), np.array([0, 1]), 2)
+    for predicted in (np.array([0, 1]), np.zeros((2, 3), dtype=int), np.zeros((1, 1, 1), dtype=int)):
+        with pytest.raises(ValueError, match="one length"):
+            score(predicted, np.array([0]), 2)
     with pytest.raises(ValueError, match=r"0\.\.1; they span 0\.\.2"):
         score(np.array([0, 1]), np.array([0, 2]), 2)
     with pytest.raises(ValueError, match=r"span -1\.\.0"):

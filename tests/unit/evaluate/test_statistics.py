@@ -129,6 +129,38 @@ def test_difference_is_json_ready():
     assert written == {"mean": 1.0, "low": 1.0, "high": 1.0, "is_significant": True}
 
 
+# Image 1 is right in both models, image 2 in one of two, so that they are worth 1 and 1/2. Two images drawn with
+# replacement have the mean 1, 3/4 or 1/2, with probability 1/4, 1/2 and 1/4.
+TWO_MODELS = np.array([[True, True], [True, False]])
+
+
+def test_two_models_by_hand():
+    assert percentile_interval(TWO_MODELS) == (0.5, 1.0)
+    assert percentile_interval(TWO_MODELS, confidence=0.4) == (0.75, 0.75)  # between the quantiles 0.3 and 0.7
+    assert bootstrap_half_width(TWO_MODELS) == 0.25
+
+
+def test_two_models_against_one_by_hand():
+    # Worth 1 - 1 and 1/2 - 0 to the first: differences 0, 1/4 or 1/2.
+    difference = paired_difference(TWO_MODELS, np.array([True, False]))
+    assert (difference.mean, difference.low, difference.high) == (0.25, 0.0, 0.5)
+    assert not difference.is_significant
+    back = paired_difference(np.array([True, False]), TWO_MODELS)
+    assert (back.mean, back.low, back.high) == (-0.25, -0.5, 0.0)
+
+
+def test_copies_of_a_model_change_nothing_but_the_draws():
+    correct = np.arange(400) % 4 > 0  # three quarters: half-width 1.96 · sqrt(0.75 · 0.25 / 400) = 0.0424
+    assert bootstrap_half_width(correct) == pytest.approx(0.0424, abs=0.001)
+    assert bootstrap_half_width(np.stack([correct] * 3)) == pytest.approx(0.0424, abs=0.001)
+
+
+def test_models_that_fail_on_other_images_are_surer_together():
+    one = np.arange(400) % 2 == 0
+    together = bootstrap_half_width(np.stack([one, ~one]))  # every image is worth 1/2
+    assert together == 0.0
+
+
 def test_what_cannot_be_resampled_is_refused():
     right = np.array([True, False, True])
     with pytest.raises(ValueError, match="empty"):
@@ -137,8 +169,10 @@ def test_what_cannot_be_resampled_is_refused():
         paired_difference(right, np.array([], dtype=bool))
     with pytest.raises(ValueError, match="boolean"):
         percentile_interval(np.array([3, 1, 4]))
-    with pytest.raises(ValueError, match="one-dimensional"):
-        percentile_interval(right[None])
+    with pytest.raises(ValueError, match="one row of them per model"):
+        percentile_interval(right[None, None])
+    with pytest.raises(ValueError, match="empty"):
+        percentile_interval(np.empty((0, 3), dtype=bool))
     with pytest.raises(ValueError, match="same images"):
         paired_difference(right, right[:2])
     with pytest.raises(ValueError, match="resamples"):

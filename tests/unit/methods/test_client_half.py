@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedsir.data.client import ClientData
-from fedsir.data.source import Source
 from fedsir.methods import local_training
 from fedsir.methods.base import Client, MethodConfig
 from fedsir.methods.fedavg import FedAvg
@@ -18,51 +16,9 @@ from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from fedsir.stages import train
 from fedsir.stages.relabel import References
-
-
-class Tiny(nn.Module):
-    """One hidden layer with batch normalisation, on 8×8 images."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.body = nn.Linear(64, 6)
-        self.norm = nn.BatchNorm1d(6)
-        self.head = nn.Linear(6, 10)
-        with torch.no_grad():
-            for layer in (self.body, self.head):
-                layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * 0.2)
-                layer.bias.zero_()
-
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.norm(self.body(x.flatten(1))))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.head(self.features(x))
-        return logits
-
+from tiny_network import Tiny
 
 MakeClient = Callable[..., Client]
-
-
-@pytest.fixture
-def make_client(digits: Source) -> MakeClient:
-    """Return a function that makes a client with the first n digits."""
-
-    def make(n: int = 30, state: dict[str, torch.Tensor] | None = None, task: str = "train") -> Client:
-        data = ClientData(
-            images=torch.from_numpy(digits.train_images[:n]),
-            labels=torch.from_numpy(digits.train_labels[:n].copy()),
-            n_classes=10,
-            mean=digits.mean,
-            std=digits.std,
-            flip=False,
-            crop_padding=1,
-        )
-        random = KeyedRandom(5, ("client", "x", task))
-        return Client(id="x", data=data, state=state or {}, random=random, new_module=Tiny, device="cpu")
-
-    return make
 
 
 def fedsir(**settings: Any) -> FedSIR:
@@ -145,7 +101,7 @@ def test_features_stream_in_the_order_of_the_rows(make_client: MakeClient) -> No
     client = make_client(300)
     module = client.module(weights_of(Tiny()))
     parts = list(local_training.stream_features(client, module))
-    assert [len(rows) for _, rows in parts] == [256, 44]
+    assert [len(rows) for _, rows in parts] == [128, 128, 44]
     assert torch.cat([rows for _, rows in parts]).tolist() == list(range(300))
     assert not module.training
     whole = torch.cat([features for features, _ in parts])
@@ -161,9 +117,10 @@ def test_spectra_are_of_given_labels_whatever_was_corrected(make_client: MakeCli
         make_client(40, state={"corrected_labels": torch.zeros(40, dtype=torch.int64)}),
     )
     module = client.module(weights_of(Tiny()))
-    grams = local_training.class_grams_of(relabelled, module)
-    assert grams.counts.tolist() == np.bincount(client.data.labels, minlength=10).tolist()
-    assert torch.equal(grams.grams, local_training.class_grams_of(client, module).grams)
+    collected = local_training.class_features_of(relabelled, module)
+    assert collected.counts.tolist() == np.bincount(client.data.labels, minlength=10).tolist()
+    again = local_training.class_features_of(client, module)
+    assert all(torch.equal(collected.gram(label), again.gram(label)) for label in range(10))
 
 
 def references(n_classes: int = 10, d: int = 6) -> References:

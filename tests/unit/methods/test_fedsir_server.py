@@ -1,54 +1,18 @@
 """FedSIR's server half, on a federation that answers what a test wants and notes what it was asked."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 
+from fake_federation import FakeFederation, trained, weights
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT
 from fedsir.methods.fedsir import FedSIR, FedSIRConfig, FedSIRState
 from fedsir.stages.split import ClientSplit
 
 NAN = math.nan
-Replies = Callable[[str, str], dict[str, Any]]
-
-
-def weights(value: float) -> dict[str, torch.Tensor]:
-    return {"w": torch.tensor([value])}
-
-
-@dataclass
-class FakeFederation:
-    """Answers by `reply(task, client)` and keeps every payload."""
-
-    clients: Sequence[str]
-    reply: Replies
-    absent: tuple[str, ...] = ()
-    participants: Sequence[str] = ()
-    failures: dict[str, str] = field(default_factory=dict)
-    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.participants = self.participants or self.clients
-
-    def ask(
-        self, task: str, clients: Iterable[str], *, each: Mapping[str, Any] | None = None, **payload: Any
-    ) -> dict[str, Any]:
-        present = [client for client in clients if client not in self.absent]
-        self.failures |= {client: DROPPED_OUT for client in clients if client in self.absent}
-        self.asked[task] = {"clients": present, **payload}
-        return {client: self.reply(task, client) for client in present}
-
-    def reject(self, client: str, reason: str) -> None:
-        self.failures[client] = reason
-
-    def record(self, **values: Any) -> None:
-        self.values.update(values)
 
 
 def fedsir(**settings: Any) -> FedSIR:
@@ -57,10 +21,6 @@ def fedsir(**settings: Any) -> FedSIR:
 
 def told(mean: float, n_classes: int = 10) -> dict[str, Any]:
     return {"statistics": {"mean": mean, "energy": mean**2, "n_usable_classes": n_classes}}
-
-
-def trained(value: float, n_samples: int, loss: float = 1.0) -> dict[str, Any]:
-    return {"model": weights(value), "n_samples": n_samples, "loss": loss}
 
 
 # ---------------------------------------------------------------- Stage I

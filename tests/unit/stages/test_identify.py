@@ -7,20 +7,22 @@ import pytest
 import torch
 
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
-from fedsir.stages.spectrum import ClassGrams, class_grams
+from fedsir.stages.spectrum import ClassFeatures, class_features
 from fedsir.stages.split import OffDiagonal
 
 NAN = math.nan
 
 
 def statistics(features: torch.Tensor, labels: torch.Tensor, n_classes: int, min_samples: int = 1) -> OffDiagonal:
-    return off_diagonal_stats(class_similarity(class_directions(class_grams(features, labels, n_classes), min_samples)))
+    return off_diagonal_stats(
+        class_similarity(class_directions(class_features(features, labels, n_classes), min_samples))
+    )
 
 
-def grams_of(counts: list[int]) -> ClassGrams:
+def features_of(counts: list[int]) -> ClassFeatures:
     """Return classes along the axes of the space with so many samples each."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    return class_grams(torch.eye(len(counts))[labels], labels, len(counts))
+    return class_features(torch.eye(len(counts))[labels], labels, len(counts))
 
 
 def test_orthogonal_class_clouds_have_no_similarity() -> None:
@@ -51,7 +53,7 @@ def test_mean_and_energy_by_hand() -> None:
 
 def test_absent_classes_are_undefined_and_left_out() -> None:
     features = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
-    directions = class_directions(class_grams(features, torch.tensor([1, 3]), 5))
+    directions = class_directions(class_features(features, torch.tensor([1, 3]), 5))
     assert directions.isfinite().all(dim=1).tolist() == [False, True, False, True, False]
     told = off_diagonal_stats(class_similarity(directions))
     assert (told.mean, told.energy) == pytest.approx((0.6, 0.36))
@@ -76,7 +78,7 @@ def test_fewer_than_two_classes_say_nothing(labels: list[int]) -> None:
     ],
 )
 def test_min_samples_and_its_fallback(counts: list[int], usable: list[bool]) -> None:
-    assert class_directions(grams_of(counts), min_samples=20).isfinite().all(dim=1).tolist() == usable
+    assert class_directions(features_of(counts), min_samples=20).isfinite().all(dim=1).tolist() == usable
 
 
 def test_mixing_labels_raises_the_mean_with_the_noise_rate() -> None:

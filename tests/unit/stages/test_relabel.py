@@ -20,7 +20,7 @@ from fedsir.stages.relabel import (
     residual_scores,
     residual_subspace,
 )
-from fedsir.stages.spectrum import Spectrum, class_grams
+from fedsir.stages.spectrum import Spectrum, class_features
 
 INF = math.inf
 
@@ -100,7 +100,7 @@ def test_a_block_that_takes_everything_leaves_an_empty_residual() -> None:
 
 def test_what_a_client_extracts_by_hand() -> None:
     features = torch.tensor([[3.0, 0, 0], [0, 4.0, 0], [0, 0, 2.0], [0, 0, 0]])
-    told = extract_spectra(class_grams(features, torch.tensor([0, 0, 2, 3]), 4), 2, "after_direction")
+    told = extract_spectra(class_features(features, torch.tensor([0, 0, 2, 3]), 4), 2, "after_direction")
     assert told.directions.tolist() == [[0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]]
     assert told.residual_ranks.tolist() == [1, 0, 0, 0]
     assert told.residuals[0].tolist() == [[1, 0, 0], [0, 0, 0]]
@@ -139,7 +139,7 @@ def test_references_equal_the_naive_projector_average(weight: str) -> None:
         generator = torch.Generator().manual_seed(k)
         labels = torch.arange(40 + 20 * k) % 2
         features = torch.randn(len(labels), 8, generator=generator) * torch.tensor([5.0, 3, 2, 1.5, 1, 0.8, 0.5, 0.3])
-        clients[f"k{k}"] = extract_spectra(class_grams(features + labels[:, None], labels, 3), 3, "after_direction")
+        clients[f"k{k}"] = extract_spectra(class_features(features + labels[:, None], labels, 3), 3, "after_direction")
     found = aggregate_references(clients, weight=weight, min_samples=1, min_strength=0.0)  # type: ignore[arg-type]
     for label in (0, 1):
         weights = torch.stack([reliability(told, weight)[label] for told in clients.values()])  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -181,3 +182,29 @@ def test_scale_and_shift_do_not_matter(means: list[float], exponents: tuple[int,
     assert one.evidence is not None
     assert other.evidence.separation == pytest.approx(one.evidence.separation, rel=1e-6)
     assert (one.clean, one.noisy) == (other.clean, other.noisy)
+
+
+# ---------------------------------------------------------------- many clients
+
+
+def test_ten_thousand_clients_are_split_right_in_little_memory() -> None:
+    random = np.random.default_rng(0)
+    means = np.where(np.arange(10_000) < 7_000, 0.8, 0.5) + 0.02 * random.standard_normal(10_000)
+    many = {str(k): OffDiagonal(float(mean), float(mean**2), 10) for k, mean in enumerate(means)}
+    tracemalloc.start()
+    split = split_clients(many, "auto")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert split.noisy == tuple(str(k) for k in range(7_000))
+    assert split.evidence is not None
+    assert split.evidence.is_convincing
+    assert peak < 100e6  # two thousand simulated federations of this size would be 160 MB in one array
+
+
+def test_simulating_piece_by_piece_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    means = np.random.default_rng(3).random(13)
+    together = two_group_evidence(means)
+    monkeypatch.setattr("fedsir.stages.split.SIMULATED_AT_ONCE", 100)  # seven federations at a time
+    assert two_group_evidence(means) == together
+    monkeypatch.setattr("fedsir.stages.split.SIMULATED_AT_ONCE", 1)
+    assert two_group_evidence(means, simulations=5) == two_group_evidence(means, simulations=5)

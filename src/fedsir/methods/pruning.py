@@ -1,0 +1,47 @@
+"""Pruning (a baseline of Gholami et al., 2026): FedSIR's Stage I, then FedAvg over the clean clients alone."""
+
+from __future__ import annotations
+
+from fedsir import methods
+from fedsir.methods.base import Client, Federation, MethodConfig, Reply, ServerState, Weights, client_task
+from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.spectral_identification import Identify, SpectralIdentification
+
+
+class PruningConfig(MethodConfig):
+    identify: Identify = Identify()
+
+
+class Pruning(SpectralIdentification):
+    name = "pruning"
+    summary = "finds noisy clients by their class spectra and leaves them out; FedAvg over the rest"
+    Config = PruningConfig
+    config: PruningConfig
+
+    def start(self, fed: Federation, model: Weights) -> ServerState:
+        """Stage I; training then begins from the initial model, not from what Stage I has trained."""
+        split, replies = self.find_noisy_clients(fed, model)
+        fed.record(loss=mean_loss({k: replies[k] for k in split.clean if "loss" in replies[k]}))
+        return ServerState(model=model, split=split)
+
+    def round(self, t: int, state: ServerState, fed: Federation) -> ServerState:
+        del t  # every round is alike
+        assert state.split is not None, "Stage I sets it"
+        trusted = frozenset(state.split.clean)
+        replies = fed.ask("train", [k for k in fed.participants if k in trusted], model=state.model)
+        fed.record(loss=mean_loss(replies))
+        return ServerState(model=average_by_samples(replies) if replies else state.model, split=state.split)
+
+    # ------------------------------------------------------------------ on the client
+
+    @client_task
+    def identify(self, client: Client, model: Weights) -> Reply:
+        """Stage I, keeping the trained model: nobody needs it."""
+        reply = super().identify(client, model)
+        return {name: value for name, value in reply.items() if name != "model"}
+
+    @client_task
+    def train(self, client: Client, model: Weights) -> Reply:
+        module = client.module(model)
+        loss = methods.local_training.train_with(client, module, methods.local_training.cross_entropy, self.config)
+        return methods.local_training.trained_reply(client, module, loss)

@@ -1,0 +1,99 @@
+"""FedProx: the proximal term, and what it does to a client."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fedsir.methods.base import Client, MethodConfig
+from fedsir.methods.fedavg import FedAvg
+from fedsir.methods.fedprox import FedProx, FedProxConfig, proximal_term
+from fedsir.models.weights import weights_of
+from tiny_network import Tiny
+
+MakeClient = Callable[..., Client]
+
+
+def fedprox(**settings: Any) -> FedProx:
+    return FedProx(FedProxConfig.model_validate({"name": "fedprox", "batch_size": 8, "lr": 0.01, **settings}))
+
+
+def moved() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return two tensors that moved by (1, 2) and by 2, and where they were."""
+    now = [torch.tensor([2.0, 4.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)]
+    return now, [torch.tensor([1.0, 2.0]), torch.tensor([1.0])]
+
+
+def test_the_squared_term() -> None:
+    now, start = moved()
+    term = proximal_term(now, start, weight=0.2, norm="squared")
+    assert isinstance(term, torch.Tensor)
+    assert term.item() == pytest.approx(0.1 * (1 + 4 + 4))
+    term.backward()
+    assert [tensor.grad.tolist() for tensor in now if tensor.grad is not None] == [
+        pytest.approx([0.2, 0.4]),  # μ (w - w_g)
+        pytest.approx([0.4]),
+    ]
+
+
+def test_the_plain_term_is_summed_tensor_by_tensor() -> None:
+    now, start = moved()
+    term = proximal_term(now, start, weight=0.2, norm="plain")
+    assert isinstance(term, torch.Tensor)
+    assert term.item() == pytest.approx(0.1 * (5**0.5 + 2))
+    term.backward()
+    assert now[0].grad is not None
+    assert now[0].grad.tolist() == pytest.approx([0.1 / 5**0.5, 0.2 / 5**0.5])
+
+
+@pytest.mark.parametrize("norm", ["squared", "plain"])
+def test_before_the_first_step_nothing_pulls(norm: Any) -> None:
+    start = [torch.tensor([1.0, 2.0])]
+    now = [tensor.clone().requires_grad_() for tensor in start]
+    term = proximal_term(now, start, weight=0.2, norm=norm)
+    assert isinstance(term, torch.Tensor)
+    term.backward()
+    assert term.item() == 0.0
+    assert now[0].grad is not None and now[0].grad.tolist() == [0.0, 0.0]
+
+
+def distance(model: dict[str, torch.Tensor]) -> float:
+    start = weights_of(Tiny())
+    names = [name for name, _ in Tiny().named_parameters()]
+    return float(sum((model[name] - start[name]).square().sum() for name in names))
+
+
+@pytest.mark.parametrize("norm", ["squared", "plain"])
+def test_the_stronger_the_pull_the_nearer_a_client_stays(norm: str, make_client: MakeClient) -> None:
+    moves = [
+        distance(
+            fedprox(proximal_weight=weight, proximal_norm=norm, epochs=4).train(make_client(), weights_of(Tiny()))[
+                "model"
+            ]
+        )
+        for weight in (0.0, 1.0, 100.0)
+    ]
+    assert moves[0] > moves[1] > moves[2] > 0
+
+
+def test_without_the_term_it_is_fedavg(make_client: MakeClient) -> None:
+    plain = FedAvg(MethodConfig(name="fedavg", batch_size=8, lr=0.01)).train(make_client(), weights_of(Tiny()))
+    freed = fedprox(proximal_weight=0.0).train(make_client(), weights_of(Tiny()))
+    held = fedprox().train(make_client(), weights_of(Tiny()))
+    assert all(torch.equal(plain["model"][name], freed["model"][name]) for name in plain["model"])
+    assert freed["loss"] == plain["loss"]
+    assert any(not torch.equal(plain["model"][name], held["model"][name]) for name in plain["model"])
+
+
+def test_the_default_is_the_authors() -> None:
+    config = FedProxConfig(name="fedprox")
+    assert (config.proximal_weight, config.proximal_norm) == (0.2, "squared")
+
+
+def test_running_statistics_are_not_held_back(make_client: MakeClient) -> None:
+    start = weights_of(Tiny())
+    free = fedprox(proximal_weight=0.0, epochs=4).train(make_client(), start)["model"]
+    held = fedprox(proximal_weight=1e4, epochs=4).train(make_client(), start)["model"]
+    moves = [float((model["norm.running_mean"] - start["norm.running_mean"]).norm()) for model in (free, held)]
+    assert moves[1] > 0.5 * moves[0] > 0
