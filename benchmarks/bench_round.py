@@ -38,7 +38,7 @@ def run() -> Iterator[Outcome]:
         images = N_CLIENTS * PER_CLIENT
         rates = {"images/s, ours": round(images / seconds), "images/s, usual loop": round(images / reference)}
         yield Outcome("round", what, seconds, reference, "s", target=5, details=rates)
-        pairs = [(seconds_of(several_round), seconds_of(one_round)) for _ in range(4)]
+        pairs = [(seconds_of(several_round), seconds_of(one_round)) for _ in range(8)]
         ours, reference = (min(times) for times in zip(*pairs, strict=True))
         yield Outcome("workers", f"the same round with {cores()} workers against 1", ours, reference, "s", target=1.7)
 

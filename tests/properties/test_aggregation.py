@@ -8,7 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsir.stages.train import average_models, daagg_weights, la_kd_loss, la_loss, logit_adjustment, model_distance
+from fedsir.stages.train import (
+    average_models,
+    daagg_weights,
+    la_kd_loss,
+    la_loss,
+    logit_adjustment,
+    model_distance,
+    nearest_clean_distances,
+)
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 SHARES = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=9)
@@ -87,3 +95,21 @@ def test_la_kd_is_linear_in_its_weight_and_blind_to_a_constant_shift(seed: int, 
     assert loss(weight, shift=3.0) == pytest.approx(loss(weight), abs=1e-9)
     assert loss(0.0) == pytest.approx(la_loss(logits, labels, adjustment).item(), abs=1e-9)
     assert loss(1.0) >= -1e-9  # a Kullback-Leibler divergence
+
+
+@given(seed=st.integers(0, 2**31), n_clean=st.integers(1, 5), at_once=st.integers(1, 6), kind=KIND)
+def test_distances_by_blocks_are_those_of_each_pair(seed: int, n_clean: int, at_once: int, kind: Any) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def model() -> dict[str, torch.Tensor]:
+        shapes: dict[str, tuple[int, ...]] = {"w": (3, 2), "b": (3,), "s": ()}
+        drawn = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        return {**drawn, "n": torch.tensor(7)}  # BatchNorm counts batches in whole numbers: no part of a distance
+
+    models = {f"{group}{i}": model() for group, n in (("clean", n_clean), ("noisy", 3)) for i in range(n)}
+    clean = [name for name in models if name.startswith("clean")]
+    nearest = nearest_clean_distances(models, clean, kind, at_once)
+    for client in ("noisy0", "noisy1", "noisy2"):
+        one_by_one = min(model_distance(models[client], models[other], kind) for other in clean)
+        assert abs(nearest[client] - one_by_one) < 1e-12
+    assert nearest == {c: pytest.approx(d, abs=1e-12) for c, d in nearest_clean_distances(models, clean, kind).items()}

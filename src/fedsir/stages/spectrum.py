@@ -2,8 +2,9 @@
 
 A class of few samples is kept as it is, Z (n, d). A class of many is not: its Gram matrix ZᵀZ has the same right
 singular vectors, is a sum over samples (so it can be gathered batch by batch while features stream past), and costs
-the same however large the class is. Gram matrices are kept in float64: squaring loses half the digits, float64 has them to lose.
-And everything is on the CPU, wherever features come from: MPS has no float64, and many a GPU is slow at it.
+the same however large the class is. Gram matrices are kept in float64: squaring loses half the digits, float64 has
+them to lose. And everything is on the CPU, wherever features come from: MPS has no float64, and many a GPU is slow
+at it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from fedsir.randomness import KeyedRandom
 
 BLOCK = 128  # columns of a Gram matrix that are computed at once
+FEW_VECTORS = 32  # so many are found in the time of one power iteration
 MOST_STEPS = 200  # of a power iteration; they take about as long as a decomposition of 512 × 512
 CONVERGED = 1e-13  # length of the last step
 
@@ -87,8 +89,11 @@ class ClassFeatures:
     def leading(self, label: int) -> tuple[float, Tensor]:
         """Return σ₁ and the leading right singular vector (d,) of a class with samples; zeros if its features are.
 
-        What `spectrum` begins with, to rounding, by power iteration: one vector takes far less than all of them.
+        What `spectrum` begins with, to rounding, by power iteration: one vector takes far less than all of many.
         """
+        if min(int(self.counts[label]), self.n_features) <= FEW_VECTORS:
+            spectrum = self.spectrum(label)
+            return float(spectrum.singular_values[0]), spectrum.right_vectors[0]
         is_squared = label in self._grams
         matrix = self.gram(label) if is_squared else self._few(label).to(torch.float64)
         vector = first_guess(self.n_features)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 Weights = dict[str, Tensor]
 Distance = Literal["normalised", "raw"]
+HELD_BYTES, FEWEST_HELD = 2**26, 4  # clean models held at once for distances
 
 
 def class_prior(labels: Tensor, n_classes: int, floor: int = 1) -> Tensor:
@@ -99,25 +100,49 @@ def model_distance(one: Weights, other: Weights, kind: Distance) -> float:
 
 
 def nearest_clean_distances(
-    models: Mapping[str, Weights], clean: Collection[str], kind: Distance, at_once: int = 4
+    models: Mapping[str, Weights], clean: Collection[str], kind: Distance, at_once: int | None = None
 ) -> dict[str, float]:
     """Return d_k, Eq. (18), of each noisy client; empty when no clean client is present.
 
-    Time is O(noisy · clean · model). At most `at_once` clean models and one noisy one are held, however many clients
-    there are, so that `models` may read them from disk; each noisy one is read ⌈clean / at_once⌉ times.
+    Time is O(noisy · clean · model). At most `at_once` clean models (by default what fits into 64 MB, at least four)
+    and one noisy one are held, however many clients there are, so that `models` may read them from disk; each noisy
+    one is read ⌈clean / at_once⌉ times.
     """
     clean = frozenset(clean)
     noisy = [client for client in models if client not in clean]
     present_clean = [client for client in models if client in clean]
     nearest: dict[str, float] = {}
-    for start in range(0, len(present_clean), at_once):
-        block = [models[client] for client in present_clean[start : start + at_once]]
+    start = 0
+    while start < len(present_clean) and noisy:
+        first = models[present_clean[start]]
+        n_held = at_once or max(FEWEST_HELD, HELD_BYTES // max(_size(first), 1))
+        others = (models[client] for client in present_clean[start + 1 : start + n_held])
+        block = _stacked([first, *others])
         for client in noisy:
-            model = models[client]
-            distance = min(model_distance(model, other, kind) for other in block)
+            distance = _distances_to_block(models[client], block, kind).min().item()
             nearest[client] = min(distance, nearest.get(client, math.inf))
-        block.clear()  # before the next one is read
+        del first, block  # before the next one is read
+        start += n_held
     return nearest
+
+
+def _size(model: Weights) -> int:
+    return sum(tensor.nbytes for tensor in model.values())
+
+
+def _stacked(models: list[Weights]) -> Weights:
+    """Return name → (models, …) of the floating-point tensors."""
+    names = [name for name, tensor in models[0].items() if tensor.is_floating_point()]
+    return {name: torch.stack([model[name] for model in models]) for name in names}
+
+
+def _distances_to_block(model: Weights, block: Weights, kind: Distance) -> Tensor:
+    """Return `model_distance` to each model of a block, (models,): all at once, tensor by tensor."""
+    differences = (stacked - model[name] for name, stacked in block.items())
+    norms = torch.stack(
+        [torch.linalg.vector_norm(d.reshape(len(d), -1), dim=1, dtype=torch.float64) for d in differences]
+    )
+    return norms.sum(dim=0) if kind == "normalised" else norms.square().sum(dim=0).sqrt()
 
 
 def daagg_weights(
