@@ -34,6 +34,7 @@ MOVES_WITH_A_REASON = {
     "methods/fedelc.py:FedELC.train_noisy": "labels that were learnt stay with the client, in its state, on the CPU",
     "methods/local_training.py:mean_loss_by_class": "a few sums in float64, which an accelerator may not have",
     "methods/local_training.py:relabel_client": "corrected labels stay with the client, in its state, on the CPU",
+    "methods/local_training.py:sure_labels": "they choose among a client's data, which are on the CPU",
     "models/weights.py:weights_sha256": "a hash reads bytes in the host's memory",
     "stages/correction.py:noise_level": "losses out of the client's state are on the CPU, for scikit-learn",
     "stages/lid.py:local_intrinsic_dimension": "distances need float64, which an accelerator may not have",

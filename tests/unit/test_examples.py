@@ -17,10 +17,12 @@ from fedsir.methods.base import MethodConfig
 from fedsir.methods.fedcorr import FedCorrConfig
 from fedsir.methods.fedelc import FedELCConfig
 from fedsir.methods.fedlsr import FedLSRConfig
+from fedsir.methods.fedned import FedNedConfig
 from fedsir.methods.fednoro import FedNoRoConfig
 from fedsir.methods.fedprox import FedProxConfig
 from fedsir.methods.fedsir import PAPER, FedSIRConfig
 from fedsir.methods.pruning import PruningConfig
+from fedsir.methods.rhfl import RHFLConfig
 from fedsir.methods.rofl import RoFLConfig
 from fedsir.models.config import ModelConfig
 
@@ -102,6 +104,8 @@ def table_of(page: str) -> dict[str, list[str]]:
         ("methods/pruning.md", PruningConfig, "method.", ("method.name",)),
         ("methods/rofl.md", RoFLConfig, "method.", ("method.name",)),
         ("methods/fedlsr.md", FedLSRConfig, "method.", ("method.name",)),
+        ("methods/rhfl.md", RHFLConfig, "method.", ("method.name",)),
+        ("methods/fedned.md", FedNedConfig, "method.", ("method.name",)),
         ("methods/fedcorr.md", FedCorrConfig, "method.", ("method.name",)),
         ("own-data.md", DataConfig, "data.", ()),
         ("own-data.md", ModelConfig, "model.", ()),

@@ -36,6 +36,11 @@ def result_table(results: list[dict[str, Any]]) -> None:
         style="dim",
     )
     for result in results:
+        if result.get("accuracy_spread") is not None:
+            spread = f"{result['accuracy_spread']:.1%}"
+            text = f"{result['method']}: mean over the clients' own models, whose accuracies spread by {spread}"
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+    for result in results:
         if result["noisy_clients"] is not None:
             console.print(_verdict(result), soft_wrap=True, highlight=False, markup=False)
     for result in results:

@@ -85,14 +85,13 @@ class FedNed(FedAvg):
             fed.record(loss=mean_loss(usual))
             return FedNedState(model=average_by_samples(usual) if usual else state.model)
         special = fed.ask("train_extreme", [k for k in fed.participants if k in accused], model=state.model)
-        candidates = Joined(
-            [k for k in fed.participants if k in usual or (k in special and "model" in special[k])], usual, special
-        )
-        shares = self.measure(candidates, fed)
+        special = _of_one_form(special, state.model, fed)
+        replies = Joined(fed.participants, usual, special)
+        shares = self.measure(replies, fed)
         flagged = [k for k, share in shares.items() if share > self.config.threshold]
-        good = Joined([k for k in shares if k not in flagged], candidates)
+        good = Joined([k for k in shares if k not in flagged and "model" in replies[k]], replies)
         model = average_by_samples(good) if good else state.model
-        fed.record(loss=mean_loss(Joined(fed.participants, usual, special)), uncertainty=shares, left_out=flagged)
+        fed.record(loss=mean_loss(replies), uncertainty=shares, left_out=flagged)
         if self.config.negative_distillation and good:
             model = self.unlearn(model, [k for k in flagged if k in usual], usual, special, fed)
         extreme = [k for k in fed.clients if k in accused or k in flagged]
@@ -112,12 +111,17 @@ class FedNed(FedAvg):
         # Half of the clients with two models; scoring and distillation as much as half a pass.
         return rounds * (self.config.epochs * 1.5 + (0.5 if self.config.negative_distillation else 0.0))
 
-    def measure(self, candidates: Mapping[ClientId, Reply], fed: Federation) -> dict[ClientId, float]:
-        """Return each model's uncertainty on public images, over the mean of all; those without one are rejected."""
+    def measure(self, replies: Mapping[ClientId, Reply], fed: Federation) -> dict[ClientId, float]:
+        """Return the uncertainty of each client's model on public images, over the mean of all.
+
+        Of an extremely noisy client without pseudo-labels it is the other model's: it is not averaged, but without it
+        the mean would fall, and the next clients with it.
+        """
         draw = fed.random.derive("scoring").integer()
         scores: dict[ClientId, float] = {}
-        for some in _in_pieces(list(candidates)):
-            found = fed.compute("score", each={k: {"model": candidates[k]["model"]} for k in some}, draw=draw)
+        for some in _in_pieces(list(replies)):
+            models = {k: replies[k]["model" if "model" in replies[k] else "noisy_model"] for k in some}
+            found = fed.compute("score", each={k: {"model": model} for k, model in models.items()}, draw=draw)
             scores |= {k: reply["uncertainty"] for k, reply in found.items()}
         for k, score in scores.items():
             if not math.isfinite(score):
@@ -135,15 +139,10 @@ class FedNed(FedAvg):
         fed: Federation,
     ) -> Weights:
         """Return the averaged model after negative distillation; as it was without any bad teacher."""
-        form = {name: tensor.shape for name, tensor in model.items()}
         draw = fed.random.derive("distillation").integer()
         total, n_teachers = None, 0
         for some in _in_pieces([*flagged, *special]):
             teachers = {k: usual[k]["model"] if k in usual else special[k]["noisy_model"] for k in some}
-            for k in some:
-                if {name: tensor.shape for name, tensor in teachers[k].items()} != form:
-                    fed.reject(k, "its second model has other names or shapes than the one it was sent")
-                    del teachers[k]
             answers = fed.compute("bad_answers", each={k: {"model": w} for k, w in teachers.items()}, draw=draw)
             for k, reply in answers.items():
                 if not bool(reply["targets"].isfinite().all()):
@@ -257,6 +256,19 @@ class FedNed(FedAvg):
         methods.local_training.train_with(own, module, loss_of, config.model_copy(update={"weight_decay": 0.0}))
         loss = methods.local_training.train_with(client, module, methods.local_training.cross_entropy, config)
         return methods.local_training.trained_reply(client, module, loss)
+
+
+def _of_one_form(replies: Mapping[ClientId, Reply], model: Weights, fed: Federation) -> Mapping[ClientId, Reply]:
+    """Return the replies whose second model, if any, has the form of the one that was sent."""
+    form = {name: tensor.shape for name, tensor in model.items()}
+    fitting = []
+    for k, reply in replies.items():
+        second = reply.get("noisy_model", model)  # none as published
+        if {name: tensor.shape for name, tensor in second.items()} == form:
+            fitting.append(k)
+        else:
+            fed.reject(k, "its second model has other names or shapes than the one it was sent")
+    return Joined(fitting, replies)
 
 
 def _in_pieces(clients: Sequence[ClientId]) -> Iterator[Sequence[ClientId]]:

@@ -65,6 +65,12 @@ def test_a_result_is_a_row_and_a_folder(capsys: pytest.CaptureFixture[str]) -> N
     assert out.splitlines()[-2:] == ["run folder: runs/[old]/x", "run folder: b"]
 
 
+def test_personal_models_have_a_spread(capsys: pytest.CaptureFixture[str]) -> None:
+    result_table([result(), result(method="rhfl", accuracy_spread=0.125)])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "spread by" in line]
+    assert lines == ["rhfl: mean over the clients' own models, whose accuracies spread by 12.5%"]
+
+
 def test_the_verdict_names_clients_and_evidence(capsys: pytest.CaptureFixture[str]) -> None:
     evidence = {"p_value": 0.0005, "separation": 22.13, "bic_gain": 12.0}
     accused = result(noisy_clients=["[/a]", "b"], clean_clients=["c"], evidence=evidence)

@@ -16,6 +16,7 @@ from fedsir.engines.replies import Replies
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import MethodError
 from fedsir.methods.fedsir import FedSIR, FedSIRConfig, FedSIRState
+from fedsir.stages import train
 from fedsir.stages.split import OffDiagonal, split_clients
 
 MODEL = {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(0)}
@@ -353,6 +354,7 @@ def test_the_server_holds_a_few_models_however_many_clients_answer(monkeypatch: 
     model = {"w": torch.zeros(100_000)}
     size = 400_000  # bytes
     monkeypatch.setattr(Replies.__init__, "__defaults__", (2 * size, None))  # room for fewer than two replies
+    monkeypatch.setattr(train, "HELD_BYTES", 4 * size)  # and for four clean models
     few, many = peak_of_a_round(24, model), peak_of_a_round(96, model)
     assert many < few + 2 * size
     assert many < 20 * size

@@ -166,9 +166,10 @@ def test_a_client_without_a_sure_pseudo_label_has_nothing_to_average() -> None:
             return answer(task, client)
         return {"noisy_model": weights(NOISY_MODEL), "n_samples": 0, "loss": 1.0}
 
-    fed = Computing(CLIENTS, reply)
+    fed = Computing(CLIENTS, reply, scores={NOISY_MODEL: 2.0})
     after = fedned().round(12, state("b"), fed)
-    assert "b" not in fed.values["uncertainty"]
+    assert fed.values["uncertainty"]["b"] == pytest.approx(2 / 1.2)  # of the model that it has
+    assert fed.values["uncertainty"]["a"] == pytest.approx(1 / 1.2)  # so that nobody else moves up
     assert after.model["w"].item() == pytest.approx((1 + 6 + 8 + 20) / 9 + 100)
     nobody = Computing(CLIENTS, reply, participants=["b"])
     assert fedned().round(12, state("b"), nobody).model["w"].item() == 0.0
@@ -279,11 +280,12 @@ def always(label: int, strength: float = 100.0) -> dict[str, torch.Tensor]:
 
 def test_an_extreme_client_trains_two_models(make_client: MakeClient) -> None:
     client = make_client(20)
-    reply = fedned(lr=0.1).train_extreme(client, model=always(7))
+    reply = fedned(lr=0.1, weight_decay=0.0).train_extreme(client, model=always(7))
     assert reply["n_samples"] == 20
-    # The one on pseudo-labels stays with 7; the other one goes to the given labels.
+    # All pseudo-labels are 7, which the model says anyway; only the given labels have something to teach.
     assert reply["loss"] == pytest.approx(0, abs=1e-4)
-    assert reply["noisy_model"]["head.bias"][7] < reply["model"]["head.bias"][7]
+    assert torch.allclose(reply["model"]["head.bias"], always(7)["head.bias"])
+    assert (reply["noisy_model"]["head.bias"] - always(7)["head.bias"]).abs().max() > 0.1
     assert client.state == {}  # given labels stay as they are
 
 
