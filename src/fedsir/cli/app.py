@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsir import __version__
-from fedsir.cli import demo, doctor, listing, plan, run, show
+from fedsir.cli import compare, demo, doctor, listing, plan, run, show
 from fedsir.errors import FedsirError
 
 USER_ERROR = 2
@@ -27,6 +27,7 @@ app.command("plan")(plan.plan)
 app.command("demo")(demo.demo)
 app.command("list")(listing.list_)
 app.command("show")(show.show)
+app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 
 

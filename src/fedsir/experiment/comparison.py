@@ -1,0 +1,172 @@
+"""Finished runs side by side: what each method reached, over seeds, and which differences the test images support."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsir.errors import RunFolderError
+from fedsir.evaluate.reports import Report
+from fedsir.evaluate.statistics import Difference, paired_difference
+from fedsir.experiment.run_folder import RunFolder
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single equality
+class FinishedRun:
+    """What a comparison reads of a run folder.
+
+    settings : dotted key → value, the seed left out
+    correct : (n_test,) bool, or (clients, n_test) where clients have models of their own
+    test_labels : (n_test,) of the test images, in their order
+    """
+
+    folder: Path
+    result: dict[str, Any]
+    settings: dict[str, Any]
+    seed: int
+    correct: NDArray[np.bool_]
+    test_labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Row(Report):
+    """One method with one choice of settings, over the seeds that were run.
+
+    Attributes
+    ----------
+    method : its name
+    settings : those that tell this row from others of the same method, as "key=value"
+    seeds : of the runs behind it
+    accuracy : mean over the seeds
+    seed_spread : standard deviation over the seeds (n - 1); None with one seed
+    half_width : 95 % bootstrap half-width over the test images, mean over the seeds: nothing about other seeds
+    difference : accuracy minus that of the first row, over the seeds both have; None where they share none
+    is_different : whether the paired bootstrap over the same test images excludes zero; None without `difference`
+    identification, noise_before, noise_after : means over the seeds; None where undefined
+    """
+
+    method: str
+    settings: tuple[str, ...]
+    seeds: tuple[int, ...]
+    accuracy: float
+    seed_spread: float | None
+    half_width: float
+    difference: float | None
+    is_different: bool | None
+    identification: float | None
+    noise_before: float | None
+    noise_after: float | None
+
+
+def compare(folders: Sequence[Path]) -> list[Row]:
+    """Return one row per method and settings, in the order in which they are first named."""
+    runs = [load_run(folder) for folder in folders]
+    _refuse_mixtures(runs)
+    groups: dict[tuple[tuple[str, Any], ...], list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(sorted((key, repr(value)) for key, value in run.settings.items())), []).append(run)
+    rows = list(groups.values())
+    return [_row(group, rows) for group in rows]
+
+
+def load_run(folder: Path) -> FinishedRun:
+    """Return a finished run; a folder that holds none is an error that names it."""
+    if not (folder / "config.toml").is_file():
+        raise RunFolderError(f"{folder} is no run folder: there is no config.toml in it.")
+    result = RunFolder(folder).read_json("result.json", needs="model_sha256")
+    if result is None:
+        raise RunFolderError(
+            f"The run in {folder} is not finished: go on with `fedsir run {folder / 'config.toml'} --out {folder}`."
+        )
+    try:
+        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+        with np.load(folder / "predictions.npz", allow_pickle=False) as arrays:
+            predicted, labels = arrays["predicted"], arrays["labels"]
+    except (OSError, ValueError, KeyError) as problem:
+        raise RunFolderError(f"{folder} cannot be read: {problem}. Run its command again, or leave it out.") from None
+    seed = config.pop("seed")
+    return FinishedRun(folder, result, dict(_flat(config)), seed, predicted == labels, labels)
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return pairs
+
+
+def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
+    """Refuse what would put numbers side by side that say nothing about each other."""
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = first.settings["data.dataset"], run.settings["data.dataset"]
+        if ours != theirs:
+            raise RunFolderError(
+                f"{first.folder} is on {ours} and {run.folder} on {theirs}: compare runs on one data set at a time."
+            )
+    seen: dict[tuple[Any, ...], Path] = {}
+    for run in runs:
+        key = (run.seed, *sorted((name, repr(value)) for name, value in run.settings.items()))
+        if key in seen:
+            raise RunFolderError(f"{seen[key]} and {run.folder} are the same run twice: leave one out.")
+        seen[key] = run.folder
+
+
+def _row(group: list[FinishedRun], groups: list[list[FinishedRun]]) -> Row:
+    results = [run.result for run in group]
+    accuracies = [result["accuracy"] for result in results]
+    difference = None if group is groups[0] else _difference(group, groups[0])
+    return Row(
+        method=results[0]["method"],
+        settings=_telling(group[0], groups),
+        seeds=tuple(run.seed for run in group),
+        accuracy=float(np.mean(accuracies)),
+        seed_spread=float(np.std(accuracies, ddof=1)) if len(group) > 1 else None,
+        half_width=float(np.mean([result["accuracy_half_width"] for result in results])),
+        difference=None if difference is None else difference.mean,
+        is_different=None if difference is None else difference.is_significant,
+        identification=_mean([result["identification_accuracy"] for result in results]),
+        noise_before=_mean([result["noise_before"] for result in results]),
+        noise_after=_mean([result["noise_after"] for result in results]),
+    )
+
+
+def _difference(group: list[FinishedRun], base: list[FinishedRun]) -> Difference | None:
+    """Return the paired difference over the test images of all seeds that both sides have."""
+    by_seed = {run.seed: run for run in base}
+    pairs = [(run, by_seed[run.seed]) for run in group if run.seed in by_seed]
+    pairs = [(a, b) for a, b in pairs if np.array_equal(a.test_labels, b.test_labels)]
+    if not pairs:
+        return None
+    # Several models of one run weigh as one: an image is worth the share of them that are right.
+    ours, theirs = (_side_by_side([pair[i].correct for pair in pairs]) for i in (0, 1))
+    return paired_difference(ours, theirs)
+
+
+def _side_by_side(correct: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    return np.concatenate(correct, axis=-1)
+
+
+def _telling(run: FinishedRun, groups: list[list[FinishedRun]]) -> tuple[str, ...]:
+    """Return the settings that tell a row from the others of its method, or, for data and rounds, from all others."""
+    found = []
+    for key, value in run.settings.items():
+        others = [group[0] for group in groups if key.partition(".")[0] != "method" or _same_method(group[0], run)]
+        if any(other.settings.get(key) != value for other in others):
+            found.append(f"{key}={value}")
+    return tuple(found)
+
+
+def _same_method(one: FinishedRun, other: FinishedRun) -> bool:
+    return bool(one.settings["method.name"] == other.settings["method.name"])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

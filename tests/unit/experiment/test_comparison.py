@@ -1,0 +1,109 @@
+"""Runs side by side: seeds share a row, differences are paired, nothing is averaged that does not belong together."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from fedsir.cli.compare import _latex
+from fedsir.errors import RunFolderError
+from fedsir.experiment.comparison import compare
+
+LABELS = np.arange(200) % 10
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> Any:
+    def write(name: str, n_right: int, *, seed: int = 0, method: str = "fedavg", **settings: Any) -> Path:
+        """Write a run whose model is right on the first `n_right` of 200 test images."""
+        folder = tmp_path / name
+        folder.mkdir()
+        data = {"dataset": "digits", "alpha": 2.0} | settings.pop("data", {})
+        tree = {"seed": seed, "rounds": 5, "data": data, "method": {"name": method, **settings}}
+        (folder / "config.toml").write_text(tomli_w.dumps(tree))
+        result = {
+            "method": method,
+            "accuracy": n_right / 200,
+            "accuracy_half_width": 0.05,
+            "identification_accuracy": None if method == "fedavg" else 0.9,
+            "noise_before": 0.6,
+            "noise_after": 0.3,
+            "model_sha256": "0",
+        }
+        (folder / "result.json").write_text(json.dumps(result))
+        predicted = np.where(np.arange(200) < n_right, LABELS, -1)
+        np.savez(folder / "predictions.npz", predicted=predicted, labels=LABELS)
+        return folder
+
+    return write
+
+
+def test_seeds_share_a_row_and_their_spread_is_not_the_images(write_run: Any) -> None:
+    folders = [write_run(f"a{seed}", n, seed=seed) for seed, n in enumerate((100, 120))]
+    (row,) = compare(folders)
+    assert (row.seeds, row.settings, row.difference) == ((0, 1), (), None)
+    assert row.accuracy == pytest.approx(0.55)
+    assert row.seed_spread == pytest.approx(0.05 * 2**0.5)  # of 0.5 and 0.6, n - 1
+    assert row.half_width == pytest.approx(0.05)
+
+
+def test_a_difference_is_marked_only_where_the_images_support_it(write_run: Any) -> None:
+    base = write_run("base", 100)
+    rows = compare([base, write_run("same", 101, method="fedprox"), write_run("more", 140, method="fedsir")])
+    assert [row.method for row in rows] == ["fedavg", "fedprox", "fedsir"]
+    assert rows[1].difference == pytest.approx(0.005) and rows[1].is_different is False
+    assert rows[2].difference == pytest.approx(0.2) and rows[2].is_different is True
+    assert (rows[0].identification, rows[2].identification) == (None, 0.9)
+
+
+def test_only_seeds_that_both_have_are_paired(write_run: Any) -> None:
+    base = [write_run("b0", 100, seed=0), write_run("b1", 20, seed=1)]
+    rows = compare([*base, write_run("m0", 140, seed=0, method="fedsir")])
+    assert rows[1].difference == pytest.approx(0.2)  # 140 against 100, not against the mean of 100 and 20
+    (_, alone) = compare([base[1], write_run("m7", 140, seed=7, method="fedsir")])
+    assert (alone.difference, alone.is_different) == (None, None)
+
+
+def test_models_of_ones_own_are_worth_their_mean(write_run: Any) -> None:
+    base, personal = write_run("base", 100), write_run("personal", 150, method="rhfl")
+    right = np.stack([np.where(np.arange(200) < n, LABELS, -1) for n in (100, 200)])
+    np.savez(personal / "predictions.npz", predicted=right, labels=LABELS)
+    rows = compare([base, personal])
+    assert rows[1].difference == pytest.approx(0.25)  # half of the models are right on the other hundred images
+
+
+def test_settings_that_differ_are_named_and_never_averaged(write_run: Any) -> None:
+    rows = compare([write_run("a", 100), write_run("b", 110, lr=0.1), write_run("c", 120, data={"alpha": 0.5})])
+    assert [row.settings for row in rows] == [
+        ("data.alpha=2.0",),
+        ("data.alpha=2.0", "method.lr=0.1"),
+        ("data.alpha=0.5",),
+    ]
+
+
+def test_what_cannot_be_compared_is_refused(write_run: Any, tmp_path: Path) -> None:
+    run = write_run("a", 100)
+    with pytest.raises(RunFolderError, match="one data set at a time"):
+        compare([run, write_run("b", 100, data={"dataset": "cifar10"})])
+    with pytest.raises(RunFolderError, match="the same run twice"):
+        compare([run, run])
+    with pytest.raises(RunFolderError, match="is no run folder"):
+        compare([run, tmp_path])
+    unfinished = write_run("c", 100, seed=3)
+    (unfinished / "result.json").unlink()
+    with pytest.raises(RunFolderError, match="not finished: go on with"):
+        compare([run, unfinished])
+    damaged = write_run("d", 100, seed=4)
+    (damaged / "predictions.npz").write_bytes(b"no archive")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        compare([run, damaged])
+
+
+def test_latex_escapes_what_latex_reads(write_run: Any) -> None:
+    text = _latex(compare([write_run("a", 100, method="my_method"), write_run("b", 140, method="fedsir")]))
+    assert text.startswith(r"\begin{tabular}{lrrrrrrr}") and text.endswith(r"\end{tabular}")
+    assert r"my\_method & 1 & 50.0\% & 5.0\% & -- & -- & 90\% & 60.0\% $\to$ 30.0\% \\" in text
+    assert "+20.0*" in text
