@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,6 +17,7 @@ from fedsir.engines import device_settings
 from fedsir.engines.client_host import Answer, AnyCall, Call, ClientHost, HostSpec, PredictCall
 from fedsir.engines.core_slots import CoreSlots, NotWanted
 
+LONGEST_TEMPORARY_FOLDER = 107 - len("/pymp-12345678/listener-12345678")  # bytes
 DIED = (
     "its worker process died twice (too little memory? In a script of your own, is the call under "
     'if __name__ == "__main__":?)'
@@ -159,7 +162,10 @@ def _serve(connection: Connection, spec: HostSpec, slots: CoreSlots | None) -> N
 
 def _start_method(device: str) -> Any:
     """Prefer a fork server: it loads torch once and forks clean workers from there."""
-    if "forkserver" in multiprocessing.get_all_start_methods() and device_settings.forks_workers(device):
+    has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
+    # It listens at a file in the folder for temporary files, whose whole path the system limits to 107 bytes.
+    has_room = len(os.fsencode(tempfile.gettempdir())) <= LONGEST_TEMPORARY_FOLDER
+    if has_fork_server and has_room and device_settings.forks_workers(device):
         context = multiprocessing.get_context("forkserver")
         # The first optimiser in a process loads torch._dynamo, a second's work: once here instead of in each worker.
         context.set_forkserver_preload(["fedsir.engines.client_host", "torch._dynamo"])

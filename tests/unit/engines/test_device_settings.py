@@ -65,3 +65,14 @@ def test_loading_what_workers_share_asks_cuda_nothing(monkeypatch: pytest.Monkey
         [sys.executable, "-c", PRELOAD.format(modules=preloaded)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_long_path_for_temporary_files_leaves_no_room_for_the_fork_servers_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn", "fork", "forkserver"])
+    started = []
+    for length in (75, 76):  # with /pymp-12345678/listener-12345678 that is 107 bytes, and one too many
+        monkeypatch.setattr("tempfile.gettempdir", lambda length=length: "/" + "t" * (length - 1))
+        started.append(local._start_method("cpu").get_start_method())
+    assert started == ["forkserver", "spawn"]
