@@ -49,3 +49,18 @@ class FakeFederation:
 
     def record(self, **values: Any) -> None:
         self.values.update(values)
+
+
+@dataclass
+class Diary(FakeFederation):
+    """A federation that keeps every ask of somebody, in order: task, clients, what each got, what all got."""
+
+    pages: list[tuple[str, list[str], dict[str, Any], dict[str, Any]]] = field(default_factory=list)
+
+    def ask(
+        self, task: str, clients: Iterable[str], *, each: Mapping[str, Any] | None = None, **payload: Any
+    ) -> dict[str, Any]:
+        asked = list(clients)
+        if asked:
+            self.pages.append((task, asked, dict(each or {}), payload))
+        return super().ask(task, asked, each=each, **payload)

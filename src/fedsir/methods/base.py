@@ -155,6 +155,11 @@ class Client:
         corrected: Tensor | None = self.state.get("corrected_labels")
         return self.data.labels if corrected is None else corrected
 
+    @property
+    def n_corrected(self) -> int:
+        """How many labels to train on are not the given ones."""
+        return int((self.labels != self.data.labels).sum())
+
 
 @dataclass
 class Server:

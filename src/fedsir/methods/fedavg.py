@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from fedsir import methods, stages
 from fedsir.methods.base import Client, Federation, Method, Reply, ServerState, Weights, client_task
+from fedsir.methods.reply_views import FieldOf
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+
+    from fedsir.stages.train import Distance
 
 
 class FedAvg(Method):
@@ -32,6 +35,17 @@ def average_by_samples(replies: Mapping[str, Reply]) -> Weights:
     """Return the mean of the replies' models, weighted by sample count."""
     n_samples = [reply["n_samples"] for reply in replies.values()]
     return stages.train.average_models((reply["model"] for reply in replies.values()), n_samples)
+
+
+def aggregation_shares(
+    replies: Mapping[str, Reply], clean: Collection[str], *, is_distance_aware: bool, distance: Distance = "normalised"
+) -> dict[str, float]:
+    """Return how much each reply's model counts: by samples alone, or noisy ones also by distance (DaAgg)."""
+    n_samples = {k: reply["n_samples"] for k, reply in replies.items()}
+    if not is_distance_aware:
+        total = sum(n_samples.values())
+        return {k: n / total for k, n in n_samples.items()}
+    return stages.train.daagg_weights(FieldOf("model", replies), n_samples, clean, distance)
 
 
 def mean_loss(replies: Mapping[str, Reply]) -> float | None:

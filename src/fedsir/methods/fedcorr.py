@@ -186,7 +186,7 @@ class FedCorr(Method):
         losses = client.state["losses"]
         level = stages.correction.noise_level(losses)
         self.replace_labels(client, model, stages.correction.highest(losses, level * self.config.relabel_share))
-        return {"noise_level": level, "n_corrected": _n_corrected(client)}
+        return {"noise_level": level, "n_corrected": client.n_corrected}
 
     @client_task
     def train(self, client: Client, model: Weights, corrects: bool) -> Reply:
@@ -196,7 +196,7 @@ class FedCorr(Method):
             self.replace_labels(client, model, None)
         module = client.module(model)
         loss = self.train_locally(client, module, proximal_weight=0.0)
-        return methods.local_training.trained_reply(client, module, loss) | {"n_corrected": _n_corrected(client)}
+        return methods.local_training.trained_reply(client, module, loss) | {"n_corrected": client.n_corrected}
 
     def train_locally(self, client: Client, module: nn.Module, proximal_weight: float) -> float:
         """Train for one round with mixup and the proximal term; return the mean loss per sample."""
@@ -225,7 +225,3 @@ class FedCorr(Method):
         client.state["corrected_labels"] = stages.correction.corrected(
             labels, predicted, is_open, self.config.confidence
         )
-
-
-def _n_corrected(client: Client) -> int:
-    return int((client.labels != client.data.labels).sum())

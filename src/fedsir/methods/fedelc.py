@@ -83,4 +83,4 @@ class FedELC(LossIdentification):
         merged = stages.label_logits.merged_label_logits(label_logits, predicted, config.scale)
         client.state["label_logits"] = merged.cpu()
         client.state["corrected_labels"] = merged.argmax(dim=1).cpu()
-        return reply | {"n_corrected": int((client.labels != client.data.labels).sum())}
+        return reply | {"n_corrected": client.n_corrected}

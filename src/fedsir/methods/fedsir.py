@@ -24,7 +24,7 @@ from fedsir.methods.base import (
     Weights,
     client_task,
 )
-from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.fedavg import aggregation_shares, average_by_samples, mean_loss
 from fedsir.methods.reply_views import FieldOf, Joined
 from fedsir.methods.spectral_identification import Identify, SpectralIdentification
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from fedsir.methods.local_training import Batch
     from fedsir.stages.relabel import References
-    from fedsir.stages.split import ClientSplit
 
 
 class Relabel(Settings):
@@ -190,7 +189,10 @@ class FedSIR(SpectralIdentification):
             clean_reference=None if references is None else reference,
         )
         replies = Joined(fed.participants, from_clean, from_noisy)
-        shares = self.aggregation_shares(replies, state.split)
+        daagg = self.config.daagg
+        shares = aggregation_shares(
+            replies, state.split.clean, is_distance_aware=daagg.enabled, distance=daagg.distance
+        )
         fed.record(
             loss=mean_loss(replies),
             loss_clean=mean_loss(from_clean),
@@ -241,14 +243,6 @@ class FedSIR(SpectralIdentification):
             min_samples=config.min_samples,
             min_strength=config.min_strength,
         )
-
-    def aggregation_shares(self, replies: Mapping[str, Reply], split: ClientSplit) -> dict[str, float]:
-        n_samples = {k: reply["n_samples"] for k, reply in replies.items()}
-        if not self.config.daagg.enabled:
-            total = sum(n_samples.values())
-            return {k: n / total for k, n in n_samples.items()}
-        models = FieldOf("model", replies)
-        return stages.train.daagg_weights(models, n_samples, split.clean, self.config.daagg.distance)
 
     # ------------------------------------------------------------------ on the client
 
@@ -314,7 +308,7 @@ class FedSIR(SpectralIdentification):
         module = client.module(model)
         loss = methods.local_training.train_with(client, module, loss_of, self.config)
         return methods.local_training.trained_reply(client, module, loss) | {
-            "n_corrected": int((client.labels != client.data.labels).sum()),
+            "n_corrected": client.n_corrected,
             "n_undecided": 0 if undecided is None else int(undecided.sum()),
         }
 

@@ -140,18 +140,20 @@ def stream_features(
 
 
 @torch.no_grad()
+def logits_of(client: Client, module: nn.Module, *, is_augmented: bool = False) -> Tensor:
+    """Return f(x) of all the client's samples, (n, C) on the device, in evaluation mode."""
+    stream = stream_features(client, module, is_augmented=is_augmented)
+    return torch.cat([module.head(features) for features, _ in stream])  # type: ignore[operator]
+
+
 def predictions(client: Client, module: nn.Module, *, is_augmented: bool = False) -> Tensor:
     """Return softmax(f(x)) of all the client's samples, (n, C) on the device, in evaluation mode."""
-    stream = stream_features(client, module, is_augmented=is_augmented)
-    return torch.cat([module.head(features).softmax(dim=1) for features, _ in stream])  # type: ignore[operator]
+    return logits_of(client, module, is_augmented=is_augmented).softmax(dim=1)
 
 
-@torch.no_grad()
 def sure_labels(client: Client, module: nn.Module, temperature: float, confidence: float) -> tuple[Tensor, Tensor]:
     """Return the classes that a model gives the client's samples, and where softmax(f / τ) is so sure, (n,) each."""
-    stream = stream_features(client, module)
-    logits = torch.cat([module.head(features) for features, _ in stream])  # type: ignore[operator]
-    certainty, predicted = (logits / temperature).softmax(dim=1).max(dim=1)
+    certainty, predicted = (logits_of(client, module) / temperature).softmax(dim=1).max(dim=1)
     return predicted.cpu(), (certainty >= confidence).cpu()
 
 
@@ -180,12 +182,10 @@ def training_loss(client: Client, module: nn.Module, loss_of: LossOf, batch_size
     return _mean_per_sample(losses, sizes)
 
 
-@torch.no_grad()
 def mean_loss_by_class(client: Client, module: nn.Module, *, is_augmented: bool = False) -> list[float]:
     """Return the mean cross-entropy of the samples of each GIVEN label in evaluation mode; NaN without samples."""
     given = client.data.labels
-    stream = stream_features(client, module, is_augmented=is_augmented)
-    logits = torch.cat([module.head(features) for features, _ in stream])  # type: ignore[operator]
+    logits = logits_of(client, module, is_augmented=is_augmented)
     losses = F.cross_entropy(logits, given.to(client.device), reduction="none").cpu().to(torch.float64)
     n_classes = client.data.n_classes
     sums, counts = torch.bincount(given, losses, n_classes), torch.bincount(given, minlength=n_classes)

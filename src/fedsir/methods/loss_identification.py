@@ -29,7 +29,7 @@ from fedsir.methods.base import (
     Weights,
     client_task,
 )
-from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.fedavg import aggregation_shares, average_by_samples, mean_loss
 from fedsir.methods.reply_views import FieldOf, Joined
 from fedsir.stages.loss_split import split_by_losses
 
@@ -110,7 +110,7 @@ class LossIdentification(Method):
         from_clean = fed.ask("train_clean", clean, model=state.model)
         from_noisy = self.ask_noisy(t, noisy, state.model, fed)
         both = Joined(fed.participants, from_clean, from_noisy)
-        shares = self.aggregation_shares(both, state.split.clean)
+        shares = aggregation_shares(both, state.split.clean, is_distance_aware=self.config.daagg.enabled)
         fed.record(
             loss=mean_loss(both), loss_clean=mean_loss(from_clean), loss_noisy=mean_loss(from_noisy), shares=shares
         )
@@ -135,13 +135,6 @@ class LossIdentification(Method):
         split, n_agreeing = split_by_losses(told, unheard)
         fed.record(assessed=len(told), agreeing_fits=n_agreeing)
         return replace(state, split=split, yardstick=yardstick if unheard else {})
-
-    def aggregation_shares(self, replies: Mapping[ClientId, Reply], clean: Sequence[ClientId]) -> dict[ClientId, float]:
-        n_samples = {k: reply["n_samples"] for k, reply in replies.items()}
-        if not self.config.daagg.enabled:
-            total = sum(n_samples.values())
-            return {k: n / total for k, n in n_samples.items()}
-        return stages.train.daagg_weights(FieldOf("model", replies), n_samples, clean)
 
     def equivalent_epochs(self, rounds: int) -> float:
         losses = 0.3  # a forward pass, once

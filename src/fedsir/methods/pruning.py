@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fedsir import methods
 from fedsir.methods.base import Client, Federation, MethodConfig, Reply, ServerState, Weights, client_task
-from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.fedavg import FedAvg, average_by_samples, mean_loss
 from fedsir.methods.spectral_identification import Identify, SpectralIdentification
 
 
@@ -40,8 +39,4 @@ class Pruning(SpectralIdentification):
         reply = super().identify(client, model)
         return {name: value for name, value in reply.items() if name != "model"}
 
-    @client_task
-    def train(self, client: Client, model: Weights) -> Reply:
-        module = client.module(model)
-        loss = methods.local_training.train_with(client, module, methods.local_training.cross_entropy, self.config)
-        return methods.local_training.trained_reply(client, module, loss)
+    train = FedAvg.train

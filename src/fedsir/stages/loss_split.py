@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from fedsir.stages.gaussian_groups import fitted_mixture, posterior
 from fedsir.stages.split import ClientSplit, two_group_evidence
 
 Array = NDArray[np.float64]
@@ -40,16 +40,10 @@ def votes_for_noisy(points: Array, n_fits: int = N_FITS) -> Votes:
 
     The mixtures differ in the seed of their start alone. The noisy component is the one whose mean has the larger sum.
     """
-    from sklearn.mixture import GaussianMixture  # a second to load
-
-    # The start depends on the order of the rows: sorted ones, so that the order of the clients cannot matter.
-    ordered = points[np.lexsort(points.T[::-1])]
-    votes = np.zeros((n_fits, len(points)), dtype=np.bool_)
-    with threadpool_limits(1):  # so that sums have one order on any machine
-        for seed in range(n_fits):
-            mixture = GaussianMixture(2, random_state=seed).fit(ordered)
-            votes[seed] = mixture.predict(points) == int(np.argmax(mixture.means_.sum(axis=1)))
-    return votes
+    mixtures = [fitted_mixture(points, random_state=seed) for seed in range(n_fits)]
+    return np.array(
+        [posterior(mixture, points, int(np.argmax(mixture.means_.sum(axis=1)))) > 0.5 for mixture in mixtures]
+    )
 
 
 def most_frequent(votes: Votes) -> tuple[Votes, int]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from fedsir.stages.gaussian_groups import fitted_mixture, posterior
 from fedsir.stages.split import ClientSplit, two_group_evidence
 
 Array = NDArray[np.float64]
@@ -19,8 +19,6 @@ def higher_group(values: Array) -> Array:
     Zeros where there is nothing to tell apart: fewer than two values, or all alike. Neither order nor scale of the
     values matters, and the answer is a function of the values alone.
     """
-    from sklearn.mixture import GaussianMixture  # a second to load
-
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2:
         return np.zeros(len(values))
@@ -29,11 +27,8 @@ def higher_group(values: Array) -> Array:
     if not spread > 1e-9 * (1e-9 + np.abs(values).max()):
         return np.zeros(len(values))
     standard = (centred / spread)[:, None]
-    with threadpool_limits(1):  # so that sums have one order on any machine
-        # Sorted, as the mixture's start depends on the order.
-        mixture = GaussianMixture(2, max_iter=1000, random_state=42).fit(np.sort(standard, axis=0))
-        posterior: Array = mixture.predict_proba(standard)[:, int(np.argmax(mixture.means_[:, 0]))]
-    return posterior
+    mixture = fitted_mixture(standard, max_iter=1000, random_state=42)
+    return posterior(mixture, standard, int(np.argmax(mixture.means_[:, 0])))
 
 
 def split_by_score(scores: Mapping[str, float], not_assessed: Mapping[str, str]) -> ClientSplit:
@@ -45,15 +40,15 @@ def split_by_score(scores: Mapping[str, float], not_assessed: Mapping[str, str])
     not_assessed : client id → reason, of clients without a score; they are among the noisy
     """
     values = np.array(list(scores.values()), dtype=np.float64)
-    posterior = higher_group(values)
-    is_noisy = posterior > 0.5
+    in_higher = higher_group(values)
+    is_noisy = in_higher > 0.5
     has_two_groups = bool(is_noisy.any() and not is_noisy.all())
     accused = {client for client, is_so in zip(scores, is_noisy, strict=True) if is_so and has_two_groups}
     return ClientSplit(
         clean=tuple(client for client in scores if client not in accused),
         noisy=(*(client for client in scores if client in accused), *not_assessed),
         statistics={},
-        posterior_noisy=dict(zip(scores, posterior.tolist(), strict=True)),
+        posterior_noisy=dict(zip(scores, in_higher.tolist(), strict=True)),
         not_assessed=dict(not_assessed),
         evidence=two_group_evidence(values) if has_two_groups else None,
         has_two_groups=has_two_groups,

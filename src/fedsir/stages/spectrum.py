@@ -91,13 +91,10 @@ class ClassFeatures:
 
         What `spectrum` begins with, to rounding, by power iteration: one vector takes far less than all of many.
         """
-        if min(int(self.counts[label]), self.n_features) <= FEW_VECTORS:
-            spectrum = self.spectrum(label)
-            return float(spectrum.singular_values[0]), spectrum.right_vectors[0]
         is_squared = label in self._grams
         matrix = self.gram(label) if is_squared else self._few(label).to(torch.float64)
         vector = first_guess(self.n_features)
-        for _ in range(MOST_STEPS):
+        for _ in range(MOST_STEPS if min(matrix.shape) > FEW_VECTORS else 0):
             image = matrix @ vector if is_squared else matrix.T @ (matrix @ vector)
             eigenvalue = image.norm()
             if eigenvalue == 0:
@@ -106,7 +103,7 @@ class ClassFeatures:
             if (image - vector).norm() <= CONVERGED:
                 return float(eigenvalue.sqrt()), with_fixed_sign(image[None])[0]
             vector = image
-        # σ₂ is close to σ₁: only a decomposition tells the two directions apart.
+        # There are few to choose from, or σ₂ is close to σ₁ and only a decomposition tells the two apart.
         spectrum = self.spectrum(label)
         return float(spectrum.singular_values[0]), spectrum.right_vectors[0]
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+
+from fedsir.stages.gaussian_groups import fitted_mixture, posterior
 
 Array = NDArray[np.float64]
 SIMULATED_AT_ONCE = 1_000_000  # simulated clients in memory: 8 MB an array, however many clients there are
@@ -129,16 +130,9 @@ def split_clients(
 
 def noisy_posterior(points: Array) -> Array:
     """Return the posterior of the mixture component with the higher mean similarity, (K,), for points (K, 2)."""
-    from sklearn.mixture import GaussianMixture  # a second to load
-
     standard = (points - points.mean(axis=0)) / (points.std(axis=0) + 1e-12)
-    # The mixture's start depends on row order: fit sorted rows, so that the clients' order cannot matter.
-    order = np.lexsort((standard[:, 1], standard[:, 0]))
-    mixture = GaussianMixture(2, covariance_type="full", reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42)
-    with threadpool_limits(1):  # sums must not depend on the number of cores
-        mixture.fit(standard[order])
-        posterior: Array = mixture.predict_proba(standard)[:, int(np.argmax(mixture.means_[:, 0]))]
-    return posterior
+    mixture = fitted_mixture(standard, reg_covar=1e-6, n_init=30, max_iter=2000, random_state=42)
+    return posterior(mixture, standard, int(np.argmax(mixture.means_[:, 0])))
 
 
 def two_group_evidence(means: Array, simulations: int = 2000) -> Evidence:
@@ -171,13 +165,10 @@ def _n_as_split(share: float, n_clients: int, simulations: int) -> int:
 
 
 def _bic_gain(ordered: Array) -> float:
-    from sklearn.mixture import GaussianMixture
-
     standard = ((ordered - ordered.mean()) / ordered.std())[:, None]
-    with threadpool_limits(1):
-        one = GaussianMixture(1, random_state=42).fit(standard).bic(standard)
-        two = GaussianMixture(2, covariance_type="tied", n_init=5, random_state=42).fit(standard).bic(standard)
-    return float(one - two)
+    one = fitted_mixture(standard, 1, random_state=42)
+    two = fitted_mixture(standard, 2, covariance_type="tied", n_init=5, random_state=42)
+    return float(one.bic(standard) - two.bic(standard))
 
 
 def _scatter_left(ordered: Array) -> tuple[Array, NDArray[np.int64]]:

@@ -1,13 +1,12 @@
 """FedCorr: three stages in one run, who is visited and corrected when, and both sides of each published choice."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from fake_federation import FakeFederation, trained, weights
+from fake_federation import Diary, trained, weights
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT, Client
 from fedsir.methods.fedcorr import TOO_FEW, UNHEARD, FedCorr, FedCorrConfig, FedCorrState
@@ -67,20 +66,6 @@ def answer(task: str, client: str) -> dict[str, Any]:
     if task == "correct":
         return {"noise_level": LEVEL[client], "n_corrected": 3}
     return trained(MODEL[client], SIZE[client]) | {"lid": LID[client], "n_corrected": 7}
-
-
-@dataclass
-class Diary(FakeFederation):
-    """A federation that keeps every ask, in order."""
-
-    pages: list[tuple[str, list[str], dict[str, Any], dict[str, Any]]] = field(default_factory=list)
-
-    def ask(
-        self, task: str, clients: Iterable[str], *, each: Mapping[str, Any] | None = None, **payload: Any
-    ) -> dict[str, Any]:
-        asked = list(clients)
-        self.pages.append((task, asked, dict(each or {}), payload))
-        return super().ask(task, asked, each=each, **payload)
 
 
 def first_state(**over: Any) -> FedCorrState:

@@ -1,13 +1,12 @@
 """RHFL: who learns what from whom, in which order, and both sides of each choice."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from fake_federation import FakeFederation, weights
+from fake_federation import Diary, weights
 from fedsir.data.source import Source
 from fedsir.methods.base import Client
 from fedsir.methods.rhfl import RHFL, RHFLConfig, RHFLState
@@ -38,21 +37,6 @@ def answer(task: str, client: str) -> dict[str, Any]:
     if task == "look":
         reply["n_batches"] = N_BATCHES
     return reply | {"answers": torch.tensor([ANSWERS[client]] * 4)}
-
-
-@dataclass
-class Diary(FakeFederation):
-    """A federation that keeps every ask, in order."""
-
-    pages: list[tuple[str, list[str], dict[str, Any], dict[str, Any]]] = field(default_factory=list)
-
-    def ask(
-        self, task: str, clients: Iterable[str], *, each: Mapping[str, Any] | None = None, **payload: Any
-    ) -> dict[str, Any]:
-        asked = list(clients)
-        if asked:
-            self.pages.append((task, asked, dict(each or {}), payload))
-        return super().ask(task, asked, each=each, **payload)
 
 
 def started(*clients: str, losses: dict[str, float] | None = None) -> RHFLState:
