@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,12 @@ def tiny() -> Callable[..., RunConfig]:
 
 
 class Session:
-    """A `fedsir run` in a session of its own, whose processes can be counted."""
+    """A `fedsir` command in a session of its own, whose processes can be counted."""
 
-    def __init__(self, config: RunConfig, out: Path, workers: int) -> None:
-        recipe = out.with_suffix(".toml")
-        recipe.write_text(config.to_toml())
-        self.out = out
+    def __init__(self, words: Sequence[str], runs: Sequence[Path]) -> None:
+        self.runs = runs
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedsir", "run", str(recipe), "--out", str(out), "--workers", str(workers)],
+            [sys.executable, "-m", "fedsir", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -43,10 +41,10 @@ class Session:
         )
 
     def wait_for_rounds(self, n: int) -> None:
-        """Return once n rounds have their line in metrics.jsonl."""
-        metrics = self.out / "metrics.jsonl"
+        """Return once n rounds of each run have their line in metrics.jsonl."""
+        files = [run / "metrics.jsonl" for run in self.runs]
         deadline = time.monotonic() + 100
-        while not metrics.exists() or metrics.read_bytes().count(b"\n") < n:
+        while not all(file.exists() and file.read_bytes().count(b"\n") >= n for file in files):
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < deadline, "the run is too slow"
             time.sleep(0.01)
@@ -83,14 +81,26 @@ class Session:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Session]]:
+def start_command() -> Iterator[Callable[..., Session]]:
     """Return a function that starts a `Session`; whatever a test leaves of it is ended."""
     started: list[Session] = []
 
-    def run(config: RunConfig, out: Path, workers: int) -> Session:
-        started.append(Session(config, out, workers))
+    def command(words: Sequence[str], runs: Sequence[Path]) -> Session:
+        started.append(Session(words, runs))
         return started[-1]
 
-    yield run
+    yield command
     for session in started:
         session.close()
+
+
+@pytest.fixture
+def start(start_command: Callable[..., Session]) -> Callable[..., Session]:
+    """Return a function that starts a `fedsir run`."""
+
+    def run(config: RunConfig, out: Path, workers: int) -> Session:
+        recipe = out.with_suffix(".toml")
+        recipe.write_text(config.to_toml())
+        return start_command(["run", str(recipe), "--out", str(out), "--workers", str(workers)], [out])
+
+    return run

@@ -17,30 +17,46 @@ if TYPE_CHECKING:
 HEADER = ("method", "seeds", "accuracy", "±", "sd", "difference", "identified", "label noise")
 LEGEND = (
     "±: 95 % bootstrap over the test images, mean over the seeds. sd: standard deviation over the seeds. "
-    "difference: to the first row; * where the paired bootstrap over the same test images excludes zero."
+    "difference: to the row without one; * where the paired bootstrap over the same test images excludes zero."
 )
 
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Folders of finished runs, or a folder with such folders in it.", show_default=False
+        ),
     ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only runs with this setting, e.g. --only data.noise_rate=0.3."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="METHOD", help="What the others are compared with. Default: the first row.")
+    ] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Put finished runs side by side; runs that differ only in their seed share a row.
 
-    Example: `fedsir compare runs/digits-*`.
+    Examples: `fedsir compare runs/digits-*`, `fedsir compare runs --only data.noise_rate=0.3 --against fedsir`.
     """
     from fedsir.experiment.comparison import compare as compare_runs
+    from fedsir.experiment.comparison import flat
+    from fedsir.experiment.config import parse_assignment
 
-    if latex and as_json:
-        raise ConfigError("--latex and --json: choose one.")
-    rows = compare_runs(folders)
+    if latex + markdown + as_json > 1:
+        raise ConfigError("--latex, --markdown and --json: choose one.")
+    chosen = {key: value for text in only or () for key, value in flat(parse_assignment(text))}
+    rows = compare_runs(folders, chosen, against)
     if as_json:
         typer.echo(json.dumps([row.as_dict() for row in rows], ensure_ascii=False))
     elif latex:
         typer.echo(_latex(rows))
+    elif markdown:
+        typer.echo(_markdown(rows))
     else:
         _table(rows)
 
@@ -71,6 +87,12 @@ def _table(rows: list[Row]) -> None:
         table.add_row(*_cells(row))
     console.print(table)
     console.print(LEGEND, style="dim", highlight=False)
+
+
+def _markdown(rows: list[Row]) -> str:
+    cells = [[cell.replace("|", r"\|") for cell in row] for row in (HEADER, *map(_cells, rows))]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return "\n".join([lines[0], "|---" + "|---:" * (len(HEADER) - 1) + "|", *lines[1:]])
 
 
 _SPECIAL = {"\\": r"\textbackslash{}", "–": "--", "→": r"$\to$", "±": r"$\pm$"} | {c: f"\\{c}" for c in "%_&#${}"}

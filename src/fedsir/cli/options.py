@@ -63,7 +63,11 @@ def settings(
         options["data"] = given
     if method is not None:
         options["method"] = {"name": method}
-    config = resolve(recipe, options, assignments or ())
+    return without_foreign_model(resolve(recipe, options, assignments or ()))
+
+
+def without_foreign_model(config: RunConfig) -> RunConfig:
+    """Return the settings as they are, unless they name a model's code to import."""
     if is_dotted(config.model.name):
         raise ConfigError(
             f"model.name: {config.model.name!r} names code to import, which only the Python interface may do; "
@@ -85,10 +89,3 @@ def size(n_bytes: float) -> str:
     """Return a number of bytes for people."""
     power = min(int(math.log(max(n_bytes, 1), 1000)), 4)
     return f"{n_bytes / 1000**power:.{0 if power == 0 else 1}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
-
-
-def duration(seconds: float) -> str:
-    """Return a number of seconds for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsir.cli import options
+from fedsir.experiment.progress import duration
 
 MOST_ROWS = 30  # clients; of more, a summary and the extremes are shown
 EXTREMES = 5  # clients at either end
@@ -76,7 +77,7 @@ def _print(planned: dict[str, Any]) -> None:
         console.print("--json has every client.")
     estimate = planned["estimate"]
     console.print(
-        f"about {options.duration(estimate['seconds'])} with {estimate['workers']} worker(s), "
+        f"about {duration(estimate['seconds'])} with {estimate['workers']} worker(s), "
         f"{options.size(estimate['memory_bytes'])} of memory, "
         f"{options.size(estimate['model_bytes'])} per model on the wire",
     )

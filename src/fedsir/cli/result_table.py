@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedsir.cli.options import duration, size
+from fedsir.cli.options import size
+from fedsir.experiment.progress import duration
 
 MOST_NAMES = 20
 

@@ -54,7 +54,7 @@ class WorkerEngine:
     """Runs calls in worker processes, the largest client first, so that no worker idles at the end of a round."""
 
     def __init__(self, spec: HostSpec, n_workers: int, slots: CoreSlots | None = None) -> None:
-        self._context = _start_method(spec.device)
+        self._context = start_method(spec.device)
         self._spec = spec
         self._slots = slots
         self._workers = [_Worker(self._context, spec, slots) for _ in range(n_workers)]
@@ -111,7 +111,7 @@ class _Worker:
     def __init__(self, context: Any, spec: HostSpec, slots: CoreSlots | None) -> None:
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, spec, slots), daemon=True)
-        with _no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
+        with no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
             self._process.start()
         theirs.close()
         self._has_common = False
@@ -132,7 +132,7 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _no_interrupts() -> Iterator[None]:
+def no_interrupts() -> Iterator[None]:
     """Ignore Ctrl-C inside the block, in this process and those it starts; one pressed then is lost, not deferred."""
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
         yield
@@ -160,7 +160,7 @@ def _serve(connection: Connection, spec: HostSpec, slots: CoreSlots | None) -> N
             return
 
 
-def _start_method(device: str) -> Any:
+def start_method(device: str) -> Any:
     """Prefer a fork server: it loads torch once and forks clean workers from there."""
     has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
     # It listens at a file in the folder for temporary files, whose whole path the system limits to 107 bytes.

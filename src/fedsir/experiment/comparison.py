@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsir.errors import RunFolderError
+from fedsir.errors import ConfigError, RunFolderError, did_you_mean
 from fedsir.evaluate.reports import Report
 from fedsir.evaluate.statistics import Difference, paired_difference
 from fedsir.experiment.run_folder import RunFolder
@@ -46,7 +46,7 @@ class Row(Report):
     accuracy : mean over the seeds
     seed_spread : standard deviation over the seeds (n - 1); None with one seed
     half_width : 95 % bootstrap half-width over the test images, mean over the seeds: nothing about other seeds
-    difference : accuracy minus that of the first row, over the seeds both have; None where they share none
+    difference : accuracy minus that of the row it is compared with, over the seeds both have; None where there are none
     is_different : whether the paired bootstrap over the same test images excludes zero; None without `difference`
     identification, noise_before, noise_after : means over the seeds; None where undefined
     """
@@ -64,15 +64,68 @@ class Row(Report):
     noise_after: float | None
 
 
-def compare(folders: Sequence[Path]) -> list[Row]:
-    """Return one row per method and settings, in the order in which they are first named."""
-    runs = [load_run(folder) for folder in folders]
+def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, against: str | None = None) -> list[Row]:
+    """Return one row per method and settings, in the order in which they are first named.
+
+    Parameters
+    ----------
+    folders : of runs, or of runs' folders; of the latter, all runs must be on the same data, under the same conditions
+    only : leaves out runs in which the setting of that dotted key has another value
+    against : the method whose row the others are compared with; the first row if None
+    """
+    runs = _chosen([run for folder in folders for run in _runs_of(folder)], only or {})
+    for folder in folders:
+        _refuse_mixed_folder(folder, [run for run in runs if run.folder.parent == folder])
     _refuse_mixtures(runs)
     groups: dict[tuple[tuple[str, Any], ...], list[FinishedRun]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted((key, repr(value)) for key, value in run.settings.items())), []).append(run)
     rows = list(groups.values())
-    return [_row(group, rows) for group in rows]
+    base = rows[0] if against is None else _rows_of(against, rows)
+    return [summary(group, base, _telling(group[0], rows)) for group in rows]
+
+
+def _runs_of(folder: Path) -> list[FinishedRun]:
+    """Return the run in a folder, or, in a folder of run folders, all of them."""
+    if (folder / "config.toml").is_file() or not folder.is_dir():
+        return [load_run(folder)]
+    inside = sorted(path.parent for path in folder.glob("*/config.toml"))
+    return [load_run(path) for path in inside] or [load_run(folder)]
+
+
+def _chosen(runs: list[FinishedRun], only: Mapping[str, Any]) -> list[FinishedRun]:
+    for key, value in only.items():
+        if not any(key in run.settings for run in runs) and key != "seed":
+            known = {name for run in runs for name in run.settings}
+            raise ConfigError(f"--only {key}={value}: none of the runs has that setting.{did_you_mean(key, known)}")
+        left = [run for run in runs if (run.seed if key == "seed" else run.settings.get(key)) == value]
+        if not left:
+            raise ConfigError(f"--only {key}={value}: no run is left.")
+        runs = left
+    return runs
+
+
+def _rows_of(method: str, rows: list[list[FinishedRun]]) -> list[FinishedRun]:
+    found = [group for group in rows if group[0].result["method"] == method]
+    if len(found) != 1:
+        names = list(dict.fromkeys(group[0].result["method"] for group in rows))
+        count = "more than one row" if found else "no row"
+        raise ConfigError(
+            f"--against {method}: there is {count} of it.{did_you_mean(method, names) if not found else ''}"
+        )
+    return found[0]
+
+
+def _refuse_mixed_folder(folder: Path, runs: Sequence[FinishedRun]) -> None:
+    """Refuse a folder whose runs differ in more than method and seed: nobody named them one by one."""
+    for run in runs[1:]:
+        for key in sorted(run.settings.keys() | runs[0].settings.keys()):
+            ours, theirs = runs[0].settings.get(key), run.settings.get(key)
+            if not key.startswith("method") and ours != theirs:
+                raise RunFolderError(
+                    f"{folder} holds runs under different conditions: {key} is {ours} in {runs[0].folder.name} and "
+                    f"{theirs} in {run.folder.name}. Choose with --only {key}={ours}, or name the runs one by one."
+                )
 
 
 def load_run(folder: Path) -> FinishedRun:
@@ -91,13 +144,14 @@ def load_run(folder: Path) -> FinishedRun:
     except (OSError, ValueError, KeyError) as problem:
         raise RunFolderError(f"{folder} cannot be read: {problem}. Run its command again, or leave it out.") from None
     seed = config.pop("seed")
-    return FinishedRun(folder, result, dict(_flat(config)), seed, predicted == labels, labels)
+    return FinishedRun(folder, result, dict(flat(config)), seed, predicted == labels, labels)
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return (dotted key, value) of every leaf of a tree."""
     pairs: list[tuple[str, Any]] = []
     for key, value in tree.items():
-        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+        pairs += flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
     return pairs
 
 
@@ -118,13 +172,14 @@ def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
         seen[key] = run.folder
 
 
-def _row(group: list[FinishedRun], groups: list[list[FinishedRun]]) -> Row:
+def summary(group: Sequence[FinishedRun], base: Sequence[FinishedRun], settings: tuple[str, ...] = ()) -> Row:
+    """Return the row of runs that differ in their seed only; `base` are the runs it is compared with."""
     results = [run.result for run in group]
     accuracies = [result["accuracy"] for result in results]
-    difference = None if group is groups[0] else _difference(group, groups[0])
+    difference = None if group is base else difference_between(group, base)
     return Row(
         method=results[0]["method"],
-        settings=_telling(group[0], groups),
+        settings=settings,
         seeds=tuple(run.seed for run in group),
         accuracy=float(np.mean(accuracies)),
         seed_spread=float(np.std(accuracies, ddof=1)) if len(group) > 1 else None,
@@ -137,7 +192,7 @@ def _row(group: list[FinishedRun], groups: list[list[FinishedRun]]) -> Row:
     )
 
 
-def _difference(group: list[FinishedRun], base: list[FinishedRun]) -> Difference | None:
+def difference_between(group: Sequence[FinishedRun], base: Sequence[FinishedRun]) -> Difference | None:
     """Return the paired difference over the test images of all seeds that both sides have."""
     by_seed = {run.seed: run for run in base}
     pairs = [(run, by_seed[run.seed]) for run in group if run.seed in by_seed]

@@ -51,17 +51,17 @@ class RoundLines:
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
         self._clock = _Clock(config.rounds, len(earlier))
-        _print_line(self._console, _headline(config, data, earlier))
+        print_line(self._console, _headline(config, data, earlier))
         for note in data.notes:
-            _print_line(self._console, f"note: {note}")
+            print_line(self._console, f"note: {note}")
 
     def round_done(self, metrics: dict[str, Any]) -> None:
         self._clock.tick()
         cells = zip(COLUMNS, _cells(metrics), strict=True)
         line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
-        _print_line(self._console, f"{line}  eta {self._clock.eta()}")
+        print_line(self._console, f"{line}  eta {self._clock.eta()}")
         for failure in _left_out(metrics["failures"]):
-            _print_line(self._console, f"  {failure}")
+            print_line(self._console, f"  {failure}")
 
     def finished(self, result: dict[str, Any]) -> None:
         """The result's table is the command line's."""
@@ -78,9 +78,9 @@ class LiveTable:
         self._clock = _Clock(config.rounds, len(earlier))
         self._rows = [_cells(metrics) for metrics in earlier]
         self._config = config
-        _print_line(self._console, _headline(config, data, earlier))
+        print_line(self._console, _headline(config, data, earlier))
         for note in data.notes:
-            _print_line(self._console, f"note: {note}")
+            print_line(self._console, f"note: {note}")
         self._live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -89,7 +89,7 @@ class LiveTable:
         self._clock.tick()
         self._rows.append(_cells(metrics))
         for failure in _left_out(metrics["failures"]):
-            _print_line(self._console, f"round {metrics['round']}: {failure}")
+            print_line(self._console, f"round {metrics['round']}: {failure}")
         self._live.update(self._table(), refresh=True)
 
     def finished(self, result: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ def _left_out(failures: dict[str, str]) -> list[str]:
     return lines + ([f"{rest:,} more clients left out for other reasons (metrics.jsonl has them)"] if rest else [])
 
 
-def _print_line(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Print one line as it is: client names and reasons may hold brackets, which are no markup here."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -162,6 +162,13 @@ def _headline(config: RunConfig, data: FederatedData, earlier: list[dict[str, An
         f"{method_file.class_name(config.method.name)} on {data.name}: {data.n_clients:,} clients, "
         f"{len(data.given_labels):,} images, {config.rounds} rounds, seed {config.seed}{resumed}"
     )
+
+
+def duration(seconds: float) -> str:
+    """Return a number of seconds for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class _Clock:
@@ -185,7 +192,4 @@ class _Clock:
         if not self._times:
             return "…"
         recent = self._times[-5:]
-        seconds = sum(recent) / len(recent) * self._left
-        if seconds < 90:
-            return f"{seconds:.0f} s"
-        return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return duration(sum(recent) / len(recent) * self._left)

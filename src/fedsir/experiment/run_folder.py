@@ -48,7 +48,7 @@ class RunFolder:
         """Claim the folder for this run: create it, or make sure that it belongs to the same settings."""
         lock = filelock.FileLock(self.path / ".lock")
         try:
-            self._check(config)
+            self.refuse_other(config)
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -58,7 +58,7 @@ class RunFolder:
         except OSError as problem:
             raise RunFolderError(f"Cannot use {self.path}: {problem.strerror}. Choose another --out.") from None
         try:
-            self._check(config)  # again: another process may have begun a run here before the lock was ours
+            self.refuse_other(config)  # again: another process may have begun a run here before the lock was ours
             for leftover in self.path.glob(".*.part"):  # a kill while a file was being written
                 leftover.unlink()
             if not self._has_begun():
@@ -67,7 +67,7 @@ class RunFolder:
         finally:
             lock.release()
 
-    def _check(self, config: RunConfig) -> None:
+    def refuse_other(self, config: RunConfig) -> None:
         if not self.path.exists():
             return
         if not self.path.is_dir():

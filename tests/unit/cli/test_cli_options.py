@@ -7,6 +7,7 @@ import pytest
 
 from fedsir.cli import options
 from fedsir.errors import ConfigError
+from fedsir.experiment.progress import duration
 
 NOTHING: dict[str, Any] = dict.fromkeys(("method", "dataset", "alpha", "noise_rate", "rounds", "seed", "assignments"))
 
@@ -64,4 +65,4 @@ def test_sizes_for_people(n: float, text: str) -> None:
 
 @pytest.mark.parametrize(("n", "text"), [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h"), (90000, "25.0 h")])
 def test_times_for_people(n: float, text: str) -> None:
-    assert options.duration(n) == text
+    assert duration(n) == text

@@ -51,15 +51,15 @@ def test_cuda_computes_in_full_float32_without_races() -> None:
 
 def test_workers_are_forked_except_for_mps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn", "fork", "forkserver"])
-    started = [local._start_method(device).get_start_method() for device in ("cpu", "cuda", "cuda:1", "mps")]
+    started = [local.start_method(device).get_start_method() for device in ("cpu", "cuda", "cuda:1", "mps")]
     assert started == ["forkserver", "forkserver", "forkserver", "spawn"]
 
 
 def test_loading_what_workers_share_asks_cuda_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     preloaded: list[str] = []
-    context = local._start_method("cuda")
+    context = local.start_method("cuda")
     monkeypatch.setattr(type(context), "set_forkserver_preload", lambda _, modules: preloaded.extend(modules))
-    local._start_method("cuda")
+    local.start_method("cuda")
     assert "fedsir.engines.client_host" in preloaded
     done = subprocess.run(
         [sys.executable, "-c", PRELOAD.format(modules=preloaded)], capture_output=True, text=True, check=False
@@ -74,5 +74,5 @@ def test_a_long_path_for_temporary_files_leaves_no_room_for_the_fork_servers_soc
     started = []
     for length in (75, 76):  # with /pymp-12345678/listener-12345678 that is 107 bytes, and one too many
         monkeypatch.setattr("tempfile.gettempdir", lambda length=length: "/" + "t" * (length - 1))
-        started.append(local._start_method("cpu").get_start_method())
+        started.append(local.start_method("cpu").get_start_method())
     assert started == ["forkserver", "spawn"]

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from fedsir.cli.compare import _latex
-from fedsir.errors import RunFolderError
+from fedsir.errors import ConfigError, RunFolderError
 from fedsir.experiment.comparison import compare
 
 LABELS = np.arange(200) % 10
@@ -90,8 +90,9 @@ def test_what_cannot_be_compared_is_refused(write_run: Any, tmp_path: Path) -> N
         compare([run, write_run("b", 100, data={"dataset": "cifar10"})])
     with pytest.raises(RunFolderError, match="the same run twice"):
         compare([run, run])
+    (tmp_path / "empty").mkdir()
     with pytest.raises(RunFolderError, match="is no run folder"):
-        compare([run, tmp_path])
+        compare([run, tmp_path / "empty"])
     unfinished = write_run("c", 100, seed=3)
     (unfinished / "result.json").unlink()
     with pytest.raises(RunFolderError, match="not finished: go on with"):
@@ -107,3 +108,49 @@ def test_latex_escapes_what_latex_reads(write_run: Any) -> None:
     assert text.startswith(r"\begin{tabular}{lrrrrrrr}") and text.endswith(r"\end{tabular}")
     assert r"my\_method & 1 & 50.0\% & 5.0\% & -- & -- & 90\% & 60.0\% $\to$ 30.0\% \\" in text
     assert "+20.0*" in text
+
+
+def test_a_folder_of_runs_under_one_condition_is_taken_as_a_whole(write_run: Any, tmp_path: Path) -> None:
+    write_run("a0", 100)
+    write_run("a1", 110, seed=1)
+    write_run("b0", 150, method="fedsir")
+    rows = compare([tmp_path], against="fedsir")
+    assert [(row.method, row.seeds) for row in rows] == [("fedavg", (0, 1)), ("fedsir", (0,))]
+    assert rows[0].difference == pytest.approx(-0.25) and rows[1].difference is None
+
+
+def test_a_folder_of_mixed_conditions_is_refused_until_one_is_chosen(write_run: Any, tmp_path: Path) -> None:
+    write_run("a", 100, data={"noise_rate": 0.3})
+    write_run("b", 150, data={"noise_rate": 0.6})
+    with pytest.raises(
+        RunFolderError, match=r"data.noise_rate is 0.3 in a and 0.6 in b. Choose with --only data.noise_"
+    ):
+        compare([tmp_path])
+    (row,) = compare([tmp_path], {"data.noise_rate": 0.6})
+    assert row.accuracy == pytest.approx(0.75)
+    assert len(compare([tmp_path / "a", tmp_path / "b"])) == 2  # named one by one, each has a row of its own
+
+
+@pytest.mark.parametrize(
+    ("only", "against", "reason"),
+    [
+        ({"data.noise": 0.3}, None, "none of the runs has that setting"),
+        ({"data.alpha": 0.3}, None, "no run is left"),
+        ({}, "fedser", "there is no row of it"),
+        ({}, "fedavg", "there is more than one row of it"),
+    ],
+)
+def test_what_cannot_be_chosen_is_named(
+    write_run: Any, tmp_path: Path, only: dict[str, Any], against: str | None, reason: str
+) -> None:
+    write_run("a", 100, lr=0.1)
+    write_run("b", 100, lr=0.2)
+    with pytest.raises(ConfigError, match=reason):
+        compare([tmp_path], only, against)
+
+
+def test_one_seed_can_be_chosen(write_run: Any, tmp_path: Path) -> None:
+    write_run("a", 100)
+    write_run("b", 120, seed=1)
+    (row,) = compare([tmp_path], {"seed": 1})
+    assert row.seeds == (1,)

@@ -1,0 +1,119 @@
+"""`fedsir sweep`: many runs from one file, some at a time; the same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedsir.cli import INTERRUPTED, options
+from fedsir.errors import ConfigError, FedsirError
+from fedsir.methods import method_file
+
+if TYPE_CHECKING:
+    from fedsir.experiment.sweep import Job, Outcome
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run and how long it takes; run nothing.")]
+SweepWorkers = Annotated[
+    int | None, typer.Option(help="Runs at a time; with fewer runs, each has several processes. Default: all cores.")
+]
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A TOML file of runs (docs/reproduce.md).", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(help="Where the folders of the runs go, named as `fedsir run` names them.")
+    ] = Path("runs"),
+    trusted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="FILE.py:CLASS",
+            help="Code that the file names and you trust. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: SweepWorkers = None,
+    device: options.Device = "cpu",
+    data_dir: options.DataDir = None,
+    download: options.Download = False,
+    dry_run: DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run every combination of settings that a file asks for; what is finished is not run again.
+
+    Example: `fedsir sweep seeds.toml --workers 4`, then `fedsir compare runs/*`.
+    """
+    from fedsir.experiment.sweep import jobs_for
+    from fedsir.experiment.sweep_file import read_sweep
+
+    configs = [options.without_foreign_model(config) for config in read_sweep(file)]
+    for name in {config.method.name for config in configs}:
+        if method_file.is_in_file(name) and name not in (trusted or ()):
+            raise ConfigError(f"{file} would run the code in {name}: if you trust it, say so with --method {name}.")
+    jobs = jobs_for(configs, out)
+    n_workers = options.n_workers(workers)
+    if dry_run:
+        hours(jobs, n_workers, data_dir, download=download, as_json=as_json)
+        return
+    outcome = execute(jobs, workers=n_workers, device=device, data_dir=data_dir, download=download)
+    if as_json:
+        typer.echo(json.dumps({"results": outcome.results, "failures": outcome.failures}, ensure_ascii=False))
+    else:
+        typer.echo(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
+    refuse_failures(outcome)
+
+
+def execute(jobs: Sequence[Job], *, workers: int, device: str, data_dir: Path | None, download: bool) -> Outcome:
+    """Run the jobs with progress on the error stream; Ctrl-C leaves runs that can go on, and says so."""
+    from rich.console import Console
+
+    from fedsir.experiment.sweep import run_jobs
+    from fedsir.experiment.sweep_progress import SweepLines, SweepTable
+
+    console = Console(stderr=True)
+    progress = (SweepTable if console.is_terminal else SweepLines)(console, workers)
+    try:
+        return run_jobs(jobs, progress, workers=workers, device=device, data_dir=data_dir, download=download)
+    except KeyboardInterrupt:
+        progress.close()
+        typer.echo("fedsir: stopped; the same command goes on from the last round of each run.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        progress.close()
+
+
+def refuse_failures(outcome: Outcome) -> None:
+    """Leave with an error if runs failed; each was told when it happened."""
+    if outcome.failures:
+        name, reason = next(iter(outcome.failures.items()))
+        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
+        raise FedsirError(f"{len(outcome.failures)} run(s) failed: {name}: {reason}{more}")
+
+
+def hours(
+    jobs: Sequence[Job], workers: int, data_dir: Path | None, *, download: bool = False, as_json: bool = False
+) -> None:
+    """Print what is still to be run and how long that takes, from timed training steps."""
+    from fedsir.experiment.sweep_estimate import estimate_jobs
+
+    estimates = estimate_jobs(jobs, data_dir=data_dir, download=download)
+    total = sum(seconds for seconds in estimates.values() if seconds is not None) / workers
+    if as_json:
+        runs = [{"run": name, "seconds": seconds} for name, seconds in estimates.items()]
+        typer.echo(json.dumps({"hours": total / 3600, "workers": workers, "runs": runs}, ensure_ascii=False))
+        return
+    for line in _hour_lines(estimates):
+        typer.echo(line)
+    n_open = sum(seconds is not None for seconds in estimates.values())
+    typer.echo(f"{n_open} of {len(jobs)} runs to do: about {total / 3600:.2f} hours with {workers} worker(s)")
+
+
+def _hour_lines(estimates: dict[str, Any]) -> list[str]:
+    return [
+        f"{'finished' if seconds is None else f'{seconds / 3600:.2f} h':>9}  {name}"
+        for name, seconds in estimates.items()
+    ]

@@ -1,0 +1,167 @@
+"""Sweeps: every run is made once, in its own process; one that fails or dies does not stop the others."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedsir.errors import ConfigError, RunFolderError
+from fedsir.experiment import sweep_progress
+from fedsir.experiment.config import RunConfig
+from fedsir.experiment.recipes import resolve
+from fedsir.experiment.runner import Where, run_experiment
+from fedsir.experiment.sweep import Job, jobs_for, run_jobs
+from fedsir.experiment.sweep_estimate import estimate_jobs
+from fedsir.experiment.sweep_progress import SweepClock, SweepLines, SweepTable
+
+DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
+
+
+def tiny(seed: int = 0, rounds: int = 2, **method: Any) -> RunConfig:
+    return resolve("digits", {"seed": seed, "rounds": rounds, "data": DATA, "method": {"name": "fedavg", **method}})
+
+
+class Diary:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[Any, ...]] = []
+
+    def began(self, jobs: Sequence[Job], finished: Mapping[str, dict[str, Any]]) -> None:
+        self.lines.append(("began", len(jobs), len(finished)))
+
+    def started(self, job: Job) -> None:
+        self.lines.append(("started", job.name))
+
+    def round_done(self, job: Job, t: int, accuracy: float | None) -> None:
+        self.lines.append(("round", job.name, t))
+
+    def ended(self, job: Job, result: dict[str, Any] | None, failure: str | None) -> None:
+        self.lines.append(("ended", job.name, failure))
+
+
+OWN_METHOD = """
+import os
+from fedsir.methods.base import client_task
+from fedsir.methods.fedavg import FedAvg
+
+class Mortal(FedAvg):
+    name = "mortal"
+    def start(self, fed, model):
+        os._exit(3)
+"""
+
+
+def test_runs_are_those_of_fedsir_run_and_are_not_made_twice(tmp_path: Path) -> None:
+    jobs = jobs_for([tiny(0), tiny(1), tiny(2)], tmp_path / "sweep")
+    first, again = Diary(), Diary()
+    outcome = run_jobs(jobs, first, workers=2)
+    assert outcome.failures == {}
+    alone = run_experiment(tiny(1), Where(tmp_path / "alone"))
+    assert outcome.results[jobs[1].name]["model_sha256"] == alone["model_sha256"]
+    assert first.lines[0] == ("began", 3, 0)
+    assert [line for line in first.lines if line[:2] == ("round", jobs[0].name)] == [
+        ("round", jobs[0].name, t) for t in (0, 1, 2)
+    ]
+    assert [line[2] for line in first.lines if line[0] == "ended"] == [None, None, None]
+    stamps = [(job.folder / "result.json").stat().st_mtime_ns for job in jobs]
+    assert run_jobs(jobs, again, workers=1).results.keys() == outcome.results.keys()
+    assert again.lines == [("began", 3, 3)]
+    assert [(job.folder / "result.json").stat().st_mtime_ns for job in jobs] == stamps
+
+
+def test_a_run_that_fails_or_dies_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "mortal.py").write_text(OWN_METHOD)
+    dies = resolve("digits", {"data": DATA, "method": {"name": f"{tmp_path / 'mortal.py'}:Mortal"}})
+    fails = resolve("digits", {"rounds": 2, "data": DATA | {"n_test": 10**6}, "method": {"name": "fedavg"}})
+    jobs = jobs_for([dies, fails, tiny(0)], tmp_path / "sweep")
+    diary = Diary()
+    outcome = run_jobs(jobs, diary, workers=1)
+    assert list(outcome.results) == [jobs[2].name]
+    assert "died (exit code 3" in outcome.failures[jobs[0].name]
+    assert "n_test" in outcome.failures[jobs[1].name]
+    assert [line[1] for line in diary.lines if line[0] == "ended"] == [job.name for job in jobs]
+
+
+def test_one_run_gets_all_workers(tmp_path: Path) -> None:
+    (job,) = jobs_for([tiny(5)], tmp_path)
+    run_jobs([job], Diary(), workers=2)
+    assert '"workers": 2' in (job.folder / "provenance.json").read_text()
+
+
+def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
+    (job,) = jobs_for([tiny(0)], tmp_path)
+    run_experiment(tiny(1), Where(job.folder))
+    with pytest.raises(RunFolderError, match="seed is 1 there, 0 now"):
+        run_jobs([job], Diary(), workers=1)
+    with pytest.raises(ConfigError, match="workers"):
+        run_jobs([job], Diary(), workers=0)
+
+
+def test_estimates_know_what_is_done(tmp_path: Path) -> None:
+    configs = [tiny(0, rounds=3), tiny(1, rounds=3), tiny(2, rounds=3)]
+    finished, begun, untouched = jobs_for(configs, tmp_path)
+    run_experiment(configs[0], Where(finished.folder))
+    begun.folder.mkdir()
+    (begun.folder / "metrics.jsonl").write_text('{"round": 0}\n{"round": 1}\n')
+    estimates = estimate_jobs([finished, begun, untouched])
+    whole = estimates[untouched.name]
+    assert estimates[finished.name] is None
+    assert whole is not None and whole > 0
+    assert estimates[begun.name] == pytest.approx(whole / 2)  # rounds 0 and 1 of 0 to 3
+
+
+def test_the_clock_goes_by_runs_of_the_same_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now = 0.0
+    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: now)
+    slow = [tiny(seed, rounds=3, name="fedprox") for seed in (0, 1)]
+    jobs = jobs_for([tiny(0, rounds=3), tiny(1, rounds=3), *slow], tmp_path)
+    clock = SweepClock(jobs, {}, workers=1)
+    assert clock.seconds_left() is None
+    clock.started(jobs[0])
+    clock.round_done(jobs[0], 0)
+    now = 10.0
+    clock.round_done(jobs[0], 1)  # half of it: rounds 0 to 3
+    assert clock.seconds_left() == pytest.approx(10 + 3 * 20)
+    now = 20.0
+    clock.round_done(jobs[0], 3)
+    clock.ended(jobs[0])
+    clock.started(jobs[2])
+    now = 30.0
+    clock.round_done(jobs[2], 0)  # a quarter of a run of the slow method
+    assert clock.seconds_left() == pytest.approx(20 + 30 + (20 + 40) / 2)  # the last is of a method not seen to end
+    assert SweepClock(jobs, {}, workers=2).seconds_left() is None
+
+
+def test_a_resumed_run_counts_only_what_is_done_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now = 0.0
+    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: now)
+    (job,) = jobs_for([tiny(rounds=9)], tmp_path)
+    clock = SweepClock([job], {}, workers=1)
+    clock.started(job)
+    now = 5.0  # loading
+    clock.round_done(job, 4)  # told at once: an earlier attempt came to round 4
+    assert clock.seconds_left() is None
+    now = 7.0
+    clock.round_done(job, 5)
+    assert clock.seconds_left() == pytest.approx(4 * 2)
+
+
+@pytest.mark.parametrize("kind", [SweepLines, SweepTable])
+def test_what_a_person_sees(kind: type[SweepLines], tmp_path: Path) -> None:
+    jobs = jobs_for([tiny(0), tiny(1), tiny(2)], tmp_path)
+    console = Console(width=200, record=True, force_terminal=False, quiet=False, file=(tmp_path / "log").open("w"))
+    progress = kind(console, 1)
+    progress.began(jobs, {jobs[0].name: {"accuracy": 0.5}})
+    for job in jobs[1:]:
+        progress.started(job)
+        progress.round_done(job, 0, None)
+    progress.ended(jobs[1], {"accuracy": 0.25, "seconds": 100.0}, None)
+    progress.ended(jobs[2], None, "no [clean] client")
+    progress.close()
+    text = console.export_text()
+    assert "3 runs, 1 finished before" in text
+    assert f"2/3 {jobs[1].name}: 25.0%, 2 min;" in text
+    assert f"3/3 {jobs[2].name}: failed: no [clean] client" in text
