@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsir import __version__
-from fedsir.cli import compare, demo, doctor, listing, plan, run, show
+from fedsir.cli import compare, demo, doctor, listing, plan, reproduce, run, show, sweep
 from fedsir.errors import FedsirError
 
 USER_ERROR = 2
@@ -27,6 +27,8 @@ app.command("plan")(plan.plan)
 app.command("demo")(demo.demo)
 app.command("list")(listing.list_)
 app.command("show")(show.show)
+app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 

@@ -18,13 +18,14 @@ class Kind(StrEnum):
     datasets = "datasets"
     recipes = "recipes"
     models = "models"
+    reproductions = "reproductions"
 
 
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
     as_json: options.Json = False,
 ) -> None:
-    """List methods, datasets, recipes or models."""
+    """List methods, datasets, recipes, models, or the tables and figures that `fedsir reproduce` makes."""
     found = _LISTS[kind]()
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -61,4 +62,18 @@ def _models() -> dict[str, str]:
     return available_models()
 
 
-_LISTS = {Kind.methods: _methods, Kind.datasets: _datasets, Kind.recipes: _recipes, Kind.models: _models}
+def _reproductions() -> dict[str, str]:
+    from fedsir.paper.tables import FIGURES, TABLES
+
+    return {name: table.title for name, table in TABLES.items()} | {
+        name: figure.title for name, figure in FIGURES.items()
+    }
+
+
+_LISTS = {
+    Kind.methods: _methods,
+    Kind.datasets: _datasets,
+    Kind.recipes: _recipes,
+    Kind.models: _models,
+    Kind.reproductions: _reproductions,
+}

@@ -38,7 +38,7 @@ def run(
 ) -> None:
     """Run an experiment, or go on with it where it stopped.
 
-    Examples: `fedsir run`, `fedsir run --method fedavg --noise-rate 0.4`, `fedsir run cifar10-small --data-dir DATA`,
+    Examples: `fedsir run`, `fedsir run --method fedavg --noise-rate 0.4`, `fedsir run cifar10-cpu --data-dir DATA`,
     `fedsir run --dataset my_images/ --set method.identify.split=auto`.
     """
     config = options.settings(

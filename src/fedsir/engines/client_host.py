@@ -110,7 +110,7 @@ class ClientHost:
         try:
             if isinstance(call, ServerCall):
                 return Answer(self._server_work(call, common), None, time.perf_counter() - began)
-            client = self._client(call)
+            client = self.client(call)
             payload: dict[str, Any] = decode(common) | decode(call.own)
             reply = self._method.tasks()[call.task](self._method, client, **payload)
             return Answer(encode(reply), encode(client.state), time.perf_counter() - began)
@@ -118,7 +118,8 @@ class ClientHost:
             reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
             return Answer(None, None, time.perf_counter() - began, failure=reason)
 
-    def _client(self, call: Call) -> Client:
+    def client(self, call: Call) -> Client:
+        """Return the client as its half of a method sees it in this call."""
         spec = self._spec
         return Client(
             id=call.client,

@@ -26,15 +26,16 @@ BUILT_IN = {
 
 
 def known_methods() -> dict[str, str]:
-    """Return name → "module:class" of every method that can be named, built-in ones first."""
-    return BUILT_IN | {entry.name: entry.value for entry in entry_points(group="fedsir.methods")}
+    """Return name → "module:class" of every method that can be named; a name that fedsir itself uses stays fedsir's."""
+    found = {entry.name: entry.value for entry in entry_points(group="fedsir.methods")}
+    return BUILT_IN | {name: value for name, value in found.items() if name not in BUILT_IN}
 
 
 def method_class(name: str) -> type[Method]:
     """Return the class of a method by name, or of "file.py:Class"; an unknown name is an error with a suggestion."""
     if method_file.is_in_file(name):
         return method_file.load(name)
-    known = known_methods()
+    known = BUILT_IN if name in BUILT_IN else known_methods()  # to look through installed packages takes a while
     if name not in known:
         raise ConfigError(
             f"There is no method {name!r}.{did_you_mean(name, known)} Known methods: {', '.join(known)}; "

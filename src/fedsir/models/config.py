@@ -78,7 +78,7 @@ class ModelConfig(BaseModel):
         if is_dotted(name):
             if not _DOTTED.fullmatch(name):
                 raise ValueError(f"model name {name!r} is not of the form 'package.module:Class'")
-        elif name not in (known := available_models()):
+        elif name not in MODELS and name not in (known := available_models()):
             raise ValueError(f"unknown model {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
         return name
 

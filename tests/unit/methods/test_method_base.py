@@ -1,6 +1,7 @@
 """The protocol: tasks, state, registry, and FedAvg, the method everybody knows."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,8 +84,14 @@ def test_every_built_in_method_says_who_it_is(name: str) -> None:
     assert len(cls.summary) > 10
     assert issubclass(cls.Config, MethodConfig)
     assert cls.tasks()
-    config = cls.Config(name=name).scaled_to(10)
-    assert cls(config).equivalent_epochs(10) >= 10
+
+
+def test_a_package_adds_methods_but_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = [SimpleNamespace(name=name, value="fedsir.methods.fedprox:FedProx") for name in ("theirs", "fedavg")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: offered)
+    assert registry.method_class("theirs").name == "fedprox"
+    assert registry.method_class("fedavg").name == "fedavg"
+    assert list(registry.known_methods()) == [*registry.BUILT_IN, "theirs"]
 
 
 def test_what_is_no_method_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

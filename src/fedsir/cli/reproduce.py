@@ -1,0 +1,180 @@
+"""`fedsir reproduce`: a table or figure of the paper, ours beside the paper's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from fedsir.cli import options
+from fedsir.cli.sweep import DryRun, SweepWorkers, execute, hours, refuse_failures
+from fedsir.errors import ConfigError, did_you_mean
+from fedsir.paper.scales import SCALES, Scale
+from fedsir.paper.tables import FIGURES, TABLES, Selection
+
+if TYPE_CHECKING:
+    from fedsir.paper.results import Filled
+
+KNOWN = (*TABLES, *FIGURES)
+LOG_WIDTH = 100  # columns, where the output is no terminal
+Value = TypeVar("Value", float, int, str)
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(help=", ".join(KNOWN) + ".", show_default=False)],
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="smoke: digits, seconds. cpu: 10,000 images, 20 rounds, minutes per run. paper: the paper's protocol."
+        ),
+    ] = "smoke",
+    alpha: Annotated[str | None, typer.Option(help="Only these, as in 0.1,0.5.", show_default=False)] = None,
+    noise_rate: Annotated[str | None, typer.Option(help="Only these, as in 0.3,0.6.", show_default=False)] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these rows, as in fedavg,fedsir.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="As in 0,1,2. Default: 42, the paper's; 0 for smoke.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where tables, figures and the folders of their runs go.")] = Path(
+        "reproduction"
+    ),
+    workers: SweepWorkers = None,
+    device: options.Device = "cpu",
+    data_dir: options.DataDir = None,
+    download: options.Download = False,
+    dry_run: DryRun = False,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Run nothing: make the table of the runs that are finished.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run what is missing of a table or figure of the paper, then show ours, the paper's and the gap.
+
+    Every cell is a run folder, so it goes on where it stopped; machines can share the cells of a table by `--alpha`,
+    `--noise-rate`, `--methods` and `--seeds`, and `--no-run` makes the table once their folders lie in one place.
+
+    Examples: `fedsir reproduce table-cifar10`, `fedsir reproduce ablation --scale cpu --noise-rate 0.9`.
+    """
+    from fedsir.paper.reproduction import Reproduction
+
+    if what not in KNOWN:
+        raise ConfigError(
+            f"There is no table or figure {what!r}.{did_you_mean(what, KNOWN)} Known: {', '.join(KNOWN)}."
+        )
+    if scale not in SCALES:
+        raise ConfigError(f"--scale: there is no {scale!r}.{did_you_mean(scale, SCALES)} Known: {', '.join(SCALES)}.")
+    chosen = Selection(
+        alphas=_values("--alpha", alpha, float),
+        noise_rates=_values("--noise-rate", noise_rate, float),
+        methods=_values("--methods", methods, str),
+        seeds=_values("--seeds", seeds, int),
+    )
+    where: dict[str, Any] = {"device": device, "data_dir": data_dir, "download": download}
+    figure = FIGURES.get(what)
+    if figure and figure.table is None:
+        _similarity(SCALES[scale], chosen, out, where, is_dry=dry_run or no_run, as_json=as_json)
+        return
+    table = TABLES[figure.table if figure and figure.table else what]
+    reproduction = Reproduction.of(table, SCALES[scale], chosen, out)
+    n_workers = options.n_workers(workers)
+    if dry_run:
+        hours(reproduction.jobs, n_workers, data_dir, download=download, as_json=as_json)
+        return
+    outcome = None if no_run else execute(reproduction.jobs, workers=n_workers, **where)
+    filled = reproduction.filled()
+    if not filled.runs:
+        if outcome:
+            refuse_failures(outcome)
+        raise ConfigError(f"No run of {what} at scale {scale} is finished in {out / 'runs'}: leave out --no-run.")
+    written = reproduction.write()
+    if figure:
+        from fedsir.paper.figures import noise_reduction
+
+        written = noise_reduction(reproduction.everything(), out)
+    _show(filled, written, as_json=as_json)
+    if outcome:
+        refuse_failures(outcome)
+
+
+def _values(option: str, text: str | None, kind: Callable[[str], Value]) -> tuple[Value, ...] | None:
+    """Return the values of a list such as 0.3,0.6; None where there is none."""
+    if text is None:
+        return None
+    try:
+        found = tuple(dict.fromkeys(kind(word.strip()) for word in text.split(",") if word.strip()))
+    except ValueError:
+        found = ()
+    if not found:
+        example = {float: "0.3,0.6", int: "0,1,2"}.get(kind, "fedavg,fedsir")  # type: ignore[call-overload]
+        raise ConfigError(f"{option}: give values with commas between them, as in {example} (given: {text!r})")
+    return found
+
+
+def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedsir.paper import rendering
+
+    if as_json:
+        typer.echo(
+            json.dumps(rendering.as_json(filled) | {"files": [str(path) for path in written]}, ensure_ascii=False)
+        )
+        return
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, LOG_WIDTH)
+    for block in filled.blocks:
+        rows = [rendering.cells_of(line, digits=1) for line in block.lines]
+        # A column without a single number (one seed has no sd, other data no paper) only takes room.
+        shown = [i for i in range(len(rendering.HEADER)) if any(row[i] != "–" for row in rows)]
+        table = Table(title=rendering.heading(block), title_justify="left", box=None, pad_edge=False)
+        for i in shown:
+            table.add_column(rendering.HEADER[i], justify="left" if i == 0 else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(row[i] for i in shown))
+        console.print(table)
+        if (standing := rendering.standing_line(filled, block)) is not None:
+            console.print(standing, highlight=False)
+        console.print()
+    console.print(rendering.legend(filled), style="dim", highlight=False)
+    _name_files(written)
+
+
+def _similarity(
+    scale: Scale, chosen: Selection, out: Path, where: dict[str, Any], *, is_dry: bool, as_json: bool
+) -> None:
+    from fedsir.paper import figures
+
+    alphas, seeds = chosen.alphas or scale.alphas or (0.5,), chosen.seeds or scale.seeds
+    if len(alphas) > 1 or len(seeds) > 1 or chosen.methods:
+        raise ConfigError(
+            "figure-similarity shows one client once: give one --alpha, one of --seeds, and no --methods."
+        )
+    config = figures.similarity_config(scale, alphas[0], seeds[0])
+    if is_dry:
+        raise ConfigError("figure-similarity has no runs: it trains one client once per noise rate, a minute or less.")
+    found, written = figures.similarity(config, scale, out, noise_rates=chosen.noise_rates, **where)
+    statistics = [
+        {"noise_rate": rate, "mean": told.mean, "energy": told.energy}
+        for rate, told in zip(found.noise_rates, found.off_diagonal, strict=True)
+    ]
+    if as_json:
+        files = [str(path) for path in written]
+        typer.echo(json.dumps({"client": found.client, "off_diagonal": statistics, "files": files}, ensure_ascii=False))
+        return
+    typer.echo(f"client {found.client} of {config.data.dataset}, {found.n_samples} images, α = {alphas[0]:g}")
+    for told in statistics:
+        typer.echo(
+            f"noise rate {told['noise_rate']:g}: off-diagonal mean {told['mean']:.3f}, energy {told['energy']:.3f}"
+        )
+    _name_files(written)
+
+
+def _name_files(written: list[Path]) -> None:
+    for path in written:
+        typer.echo(str(path))

@@ -1,0 +1,149 @@
+"""A table of the paper filled from finished runs: ours, theirs, the gap, and which differences hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsir.experiment.comparison import FinishedRun, Row, difference_between, load_run, summary
+from fedsir.experiment.sweep import Job
+from fedsir.paper.numbers import Printed, printed
+from fedsir.paper.scales import Scale
+from fedsir.paper.tables import Cell, Table
+from fedsir.paper.variants import REFERENCES
+
+# Rows that show what is possible; no method is ranked against them.
+UNRANKED = frozenset(variant.name for variant in REFERENCES)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table at one α and one noise rate.
+
+    Attributes
+    ----------
+    runs : the finished ones, by seed
+    ours : None where no run is finished
+    paper : None where the paper prints nothing, or the runs are on other data
+    is_best : whether no other method's accuracy is above it by more than the test images support
+    """
+
+    name: str
+    title: str
+    runs: tuple[FinishedRun, ...]
+    ours: Row | None
+    paper: Printed | None
+    is_best: bool
+
+    @property
+    def gap(self) -> float | None:
+        """Return ours minus theirs."""
+        return None if self.ours is None or self.paper is None else self.ours.accuracy - self.paper.accuracy
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a method stands among others.
+
+    Attributes
+    ----------
+    rank : 1 is the most accurate
+    margin : its accuracy minus that of the best other method
+    """
+
+    rank: int
+    n_methods: int
+    margin: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """All rows of a table at one α and one noise rate."""
+
+    alpha: float
+    noise_rate: float
+    lines: tuple[Line, ...]
+
+    def standing(self, name: str, side: str) -> Standing | None:
+        """Return the rank and margin of a method, of "ours" or "paper", among the methods that both sides have."""
+        known = {
+            line.name: value.accuracy
+            for line in self.lines
+            if line.name not in UNRANKED and line.ours and line.paper and (value := getattr(line, side))
+        }
+        others = [accuracy for other, accuracy in known.items() if other != name]
+        if name not in known or not others:
+            return None
+        rank = 1 + sum(accuracy > known[name] for accuracy in others)
+        return Standing(rank, len(known), known[name] - max(others))
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table of the paper with what was measured."""
+
+    table: Table
+    scale: Scale
+    blocks: tuple[Block, ...]
+
+    @property
+    def runs(self) -> list[FinishedRun]:
+        """Return every run behind the table, once."""
+        found = {run.folder: run for block in self.blocks for line in block.lines for run in line.runs}
+        return list(found.values())
+
+
+def fill(table: Table, scale: Scale, cells: Sequence[Cell], jobs_by_config: dict[str, Job]) -> Filled:
+    """Return the table, without blocks that no run has been made for; jobs are found by the hash of their settings."""
+    runs_by_cell = {(cell.variant.name, cell.alpha, cell.noise_rate): _finished(cell, jobs_by_config) for cell in cells}
+    wanted = list(dict.fromkeys((cell.alpha, cell.noise_rate) for cell in cells if cell.noise_rate is not None))
+    blocks = []
+    for alpha, noise_rate in wanted:
+        assert noise_rate is not None, "chosen above"
+        rows = {
+            cell.variant.name: (cell.variant.title, runs_by_cell[cell.variant.name, alpha, cell.noise_rate])
+            for cell in cells
+            if cell.alpha == alpha and cell.noise_rate in (noise_rate, None)
+        }
+        blocks.append(_block(table, scale, alpha, noise_rate, rows))
+    return Filled(table, scale, tuple(block for block in blocks if any(line.runs for line in block.lines)))
+
+
+def _finished(cell: Cell, jobs_by_config: dict[str, Job]) -> list[FinishedRun]:
+    jobs = [jobs_by_config[config.sha256] for config in cell.configs]
+    return [load_run(job.folder) for job in jobs if job.result() is not None]
+
+
+def _block(
+    table: Table, scale: Scale, alpha: float, noise_rate: float, rows: dict[str, tuple[str, list[FinishedRun]]]
+) -> Block:
+    base = rows.get(table.reference, ("", []))[1]
+    ours = {name: summary(runs, base) if runs else None for name, (_, runs) in rows.items()}
+    ranked = {name: row for name, row in ours.items() if row is not None and name not in UNRANKED}
+    top = max(ranked, key=lambda name: ranked[name].accuracy) if ranked else None
+    lines = []
+    for name, (title, runs) in rows.items():
+        theirs = printed(table.name, alpha, name, noise_rate) if scale.is_comparable else None
+        is_best = top is not None and name in ranked and _is_level(name, top, runs, rows[top][1])
+        lines.append(Line(name, title, tuple(runs), ours[name], theirs, is_best))
+    return Block(alpha, noise_rate, tuple(lines))
+
+
+def _is_level(name: str, top: str, runs: Sequence[FinishedRun], best: Sequence[FinishedRun]) -> bool:
+    if name == top:
+        return True
+    difference = difference_between(best, runs)
+    return difference is not None and not difference.is_significant
+
+
+def provenance_of(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Return the distinct versions and machines behind runs; more than one means that they were made apart."""
+    found: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        stored = json.loads((Path(run.folder) / "provenance.json").read_text(encoding="utf-8"))
+        kept = {key: stored[key] for key in ("versions", "platform", "processor", "cores", "device", "initial_weights")}
+        found.setdefault(json.dumps(kept, sort_keys=True), kept)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Pictures of results: pure functions from numbers to files' contents."""

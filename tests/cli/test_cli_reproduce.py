@@ -1,0 +1,132 @@
+"""`fedsir reproduce` and `fedsir sweep` as a user meets them: files, resuming, splitting, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsir.cli import INTERRUPTED
+from fedsir.experiment import sweep as sweeps
+
+Fedsir = Callable[..., Any]
+Refused = Callable[..., str]
+
+SWEEP = """
+recipe = "digits"
+[settings]
+rounds = 2
+data = { n_train = 60, n_test = 20, n_clients = 3 }
+[[grid]]
+method.name = ["fedavg", "fedprox"]
+"""
+
+
+def test_a_table_made_in_two_parts_then_put_together(fedsir: Fedsir, tmp_path: Path) -> None:
+    for method in ("fedavg", "fedprox"):
+        assert fedsir("reproduce", "table-cifar10", "--methods", method, "--out", "parts").code == 0
+    whole = fedsir("reproduce", "table-cifar10", "--methods", "fedavg,fedprox,fedsir", "--out", "parts", "--no-run")
+    assert whole.code == 0, whole.err
+    assert "α = 2, noise rate 0.8" in whole.out and "FedProx" in whole.out
+    assert "not how good a method is" in " ".join(whole.out.split())
+    told = fedsir("reproduce", "table-cifar10", "--methods", "fedavg,fedprox", "--out", "parts", "--no-run", "--json")
+    table = json.loads(told.out.splitlines()[-1])
+    assert [cell["method"] for cell in table["cells"]] == ["fedavg", "fedprox"]
+    assert all(0 < cell["accuracy"] < 1 and cell["paper_accuracy"] is None for cell in table["cells"])
+    assert all((tmp_path / file).stat().st_size > 0 for file in table["files"])
+    assert {Path(file).suffix for file in table["files"]} == {".md", ".tex", ".csv", ".json", ".svg"}
+
+
+def test_a_figure_without_runs(fedsir: Fedsir) -> None:
+    done = fedsir("reproduce", "figure-similarity", "--noise-rate", "0,0.8", "--out", "figure", "--json")
+    told = json.loads(done.out.splitlines()[-1])
+    means = [line["mean"] for line in told["off_diagonal"]]
+    assert means[1] > means[0] + 0.05
+    assert "wrong labels" in Path("figure/figure-similarity-smoke.svg").read_text()
+    stamp = Path("figure/figure-similarity-smoke.npz").stat().st_mtime_ns
+    assert fedsir("reproduce", "figure-similarity", "--noise-rate", "0,0.8", "--out", "figure").code == 0
+    assert Path("figure/figure-similarity-smoke.npz").stat().st_mtime_ns == stamp  # drawn again, not computed again
+
+
+def test_hours_before_anything_is_run(fedsir: Fedsir) -> None:
+    done = fedsir("reproduce", "relabel-rules", "--seeds", "0,1", "--dry-run", "--workers", "2")
+    assert "6 of 6 runs to do: about 0.0" in done.out and "hours with 2 worker(s)" in done.out
+    assert not Path("reproduction").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("table-cifar11",), "Did you mean 'table-cifar100'|Did you mean 'table-cifar10'"),
+        (("ablation", "--scale", "papr"), "Did you mean 'paper'"),
+        (("ablation", "--methods", "fedavg"), "this table has no 'fedavg'"),
+        (("ablation", "--noise-rate", "much"), "--noise-rate: give values"),
+        (("ablation", "--noise-rate", "1.5"), "noise_rate"),
+        (("ablation", "--alpha", "-1"), "alpha"),
+        (("ablation", "--seeds", ","), "--seeds: give values"),
+        (("ablation", "--no-run"), "leave out --no-run"),
+        (("figure-similarity", "--seeds", "0,1"), "one --alpha"),
+        (("figure-similarity", "--dry-run"), "has no runs"),
+    ],
+)
+def test_what_is_refused(refused: Refused, words: tuple[str, ...], names: str) -> None:
+    line = refused("reproduce", *words)
+    assert any(name in line for name in names.split("|")), line
+
+
+def test_missing_data_stop_a_table_at_once(fedsir: Fedsir, tmp_path: Path) -> None:
+    done = fedsir("reproduce", "ablation", "--scale", "cpu", "--noise-rate", "0.9", "--workers", "1")
+    assert (done.code, done.out) == (2, "")
+    first, one, two, last = done.err.splitlines()
+    assert first == "7 runs" and one.startswith("1/7 ") and two.startswith("2/7 ")  # of seven
+    assert last.startswith("fedsir: No run worked, and two failed for the same reason: cifar10 is not in the data dir")
+    assert str(tmp_path / "no-data") in last
+
+
+def test_a_sweep_is_run_compared_and_not_run_again(fedsir: Fedsir, tmp_path: Path) -> None:
+    Path("sweep.toml").write_text(SWEEP)
+    dry = fedsir("sweep", "sweep.toml", "--dry-run")
+    assert "2 of 2 runs to do" in dry.out
+    done = fedsir("sweep", "sweep.toml", "--workers", "2", "--json")
+    told = json.loads(done.out.splitlines()[-1])
+    assert len(told["results"]) == 2 and told["failures"] == {}
+    assert fedsir("compare", *sorted(Path("runs").iterdir())).code == 0
+    again = fedsir("sweep", "sweep.toml")
+    assert "2 runs, 2 finished before" in again.err
+    assert "2 of 2 runs are in runs" in again.out
+    assert "0 of 2 runs to do" in fedsir("sweep", "sweep.toml", "--dry-run").out
+
+
+def test_a_run_that_fails_is_told_and_the_code_says_so(fedsir: Fedsir) -> None:
+    Path("sweep.toml").write_text(SWEEP + '[[grid]]\nmethod.name = ["rhfl"]\ndata.public = ["cifar10"]\n')
+    done = fedsir("sweep", "sweep.toml")
+    assert done.code == 2
+    assert "2 of 3 runs are in runs" in done.out
+    assert done.err.splitlines()[-1].startswith("fedsir: 1 run(s) failed: digits-rhfl")
+
+
+def test_code_in_a_sweep_file_needs_trust(refused: Refused, fedsir: Fedsir, tmp_path: Path) -> None:
+    Path("mine.py").write_text(
+        "from fedsir.methods.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    name = 'mine'\n    summary = 's'\n"
+    )
+    Path("sweep.toml").write_text(SWEEP.replace('["fedavg", "fedprox"]', '["mine.py:Mine"]'))
+    assert "if you trust it, say so with --method mine.py:Mine" in refused("sweep", "sweep.toml")
+    assert fedsir("sweep", "sweep.toml", "--method", "mine.py:Mine").code == 0
+
+
+def test_a_sweep_cannot_import_a_model(refused: Refused) -> None:
+    Path("sweep.toml").write_text(SWEEP + '[[grid]]\nmodel.name = ["os:abort"]\n')
+    assert "names code to import" in refused("sweep", "sweep.toml")
+
+
+def test_ctrl_c_says_that_it_goes_on(fedsir: Fedsir, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("sweep.toml").write_text(SWEEP)
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps, "run_jobs", interrupted)
+    done = fedsir("sweep", "sweep.toml")
+    assert done.code == INTERRUPTED
+    assert "the same command goes on from the last round of each run" in done.err
