@@ -103,14 +103,15 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
 
 
 @pytest.fixture(scope="session")
-def straight_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+def straight_run(tmp_path_factory: pytest.TempPathFactory) -> RunTiny:
     """Return a function that gives a method's uninterrupted run in one process, run once for all tests."""
     done: dict[str, Run] = {}
 
-    def run(method: str) -> Run:
-        if method not in done:
-            config, folder = tiny_config(method), tmp_path_factory.mktemp("straight") / method
-            done[method] = Run(config, run_experiment(config, Where(folder)), folder)
-        return done[method]
+    def run(method: str, **over: Any) -> Run:
+        config = tiny_config(method, **over)
+        if config.sha256 not in done:
+            folder = tmp_path_factory.mktemp("straight") / method
+            done[config.sha256] = Run(config, run_experiment(config, Where(folder)), folder)
+        return done[config.sha256]
 
     return run

@@ -23,14 +23,14 @@ def force_split(monkeypatch: pytest.MonkeyPatch, clean: str, noisy: str) -> None
 
 def let_fail(monkeypatch: pytest.MonkeyPatch, clients: str, t: int) -> None:
     """Let these clients fail in round t."""
-    original = ClientHost._client
+    original = ClientHost.client
 
     def client_of(self: ClientHost, call: Call) -> Client:
         if call.client in clients and call.round == t:
             raise MemoryError("no room")
         return original(self, call)
 
-    monkeypatch.setattr(ClientHost, "_client", client_of)
+    monkeypatch.setattr(ClientHost, "client", client_of)
 
 
 def test_the_round_goes_on_without_its_only_noisy_client(run_tiny: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsir.data.source import load_source
 from fedsir.data.stratify import draw_by_class, largest_remainder, without_last_ones
-from fedsir.errors import ConfigError
+from fedsir.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from fedsir.data.arrays import Images, Index, Labels, Names
@@ -32,14 +32,25 @@ def load_public(config: DataConfig, *, data_dir: Path, seed: int, download: bool
         from fedsir.data.own_npz import load_npz_images  # labels are not needed here
 
         return load_npz_images(path)
-    return load_source(config.public, data_dir=data_dir, seed=seed, download=download).images
+    try:
+        return load_source(config.public, data_dir=data_dir, seed=seed, download=download).images
+    except DataError as problem:
+        raise DataError(f"data.public = {config.public}: {problem}") from problem
 
 
 def draw_public(config: DataConfig, images: Images, shape: tuple[int, ...], random: KeyedRandom) -> Images:
     """Return data.public_size of the images, drawn at random; they must have the federation's (channels, h, w)."""
     if images.shape[1:] != shape:
         ours, theirs = ("×".join(map(str, form)) for form in (shape, images.shape[1:]))
-        raise ConfigError(f"data.public = {config.public}: its images are {theirs}, but the federation's are {ours}")
+        raise ConfigError(
+            f"data.public = {config.public}: its images are {theirs}, but the federation's are {ours}; name images of "
+            f"that form, or {HELD_OUT}"
+        )
+    if min(config.public_size, len(images)) < FEWEST:
+        raise ConfigError(
+            f"data.public = {config.public}: {FEWEST} images are needed; it has {len(images)}, of which "
+            f"data.public_size takes {config.public_size}"
+        )
     order = random.derive("public").for_numpy().permutation(len(images))
     return images[np.sort(order[: config.public_size])]
 

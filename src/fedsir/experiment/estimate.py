@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedsir.data.augment import augment, normalise
 from fedsir.data.directory import data_directory
 from fedsir.data.federation import build_federation
 from fedsir.data.public import load_public
@@ -20,6 +21,7 @@ from fedsir.engines.replies import MEMORY as REPLIES_IN_MEMORY
 from fedsir.engines.wire import decode, encode
 from fedsir.experiment.evaluation import describe_data
 from fedsir.methods.registry import method_class
+from fedsir.methods.workload import FORWARD_SHARE, Size
 from fedsir.models.build import build_model, training_model
 from fedsir.models.weights import load_weights, weights_of
 from fedsir.randomness import KeyedRandom
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
 MODELS_PER_WORKER = 8
 # On the server: the global one and its bytes, float64 sums, last round's clean average, a few that are compared.
 MODELS_ON_SERVER = 10
-# A forward pass costs about a third of a training step.
-FORWARD_SHARE = 1 / 3
 
 
 def plan_run(
@@ -43,6 +43,7 @@ def plan_run(
     source = load_source(config.data.dataset, data_dir=data_directory(data_dir), seed=config.seed, download=download)
     public = load_public(config.data, data_dir=data_directory(data_dir), seed=config.seed, download=download)
     data, truth = build_federation(config.data, source, seed=config.seed, public=public)
+    method_class(config.method.name)(config.method).check(data.counts())
     return describe_data(data, truth) | {"estimate": estimate(config, data, workers)}
 
 
@@ -50,20 +51,23 @@ def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, 
     """Return expected seconds, memory, bytes per model, and the speed they rest on."""
     seconds_per_image, seconds_per_call, model_bytes = _time_training(config, data)
     method = method_class(config.method.name)(config.method)
-    participants = n_participants(config.participation, data.n_clients)
-    n_starting = (
-        data.n_clients if method.start_epochs() > 0 else 0
-    )  # a start asks everybody, whatever the participation
-    passes = method.start_epochs() + config.participation * method.equivalent_epochs(config.rounds)
-    n_calls = n_starting + config.rounds * participants
-    training = (len(data.given_labels) * passes * seconds_per_image + n_calls * seconds_per_call) / workers
+    size = Size(
+        rounds=config.rounds,
+        n_clients=data.n_clients,
+        n_samples=len(data.given_labels),
+        n_participants=n_participants(config.participation, data.n_clients),
+        n_drawn=config.participation * len(data.given_labels),
+        n_public=0 if data.public_images is None else len(data.public_images),
+    )
+    works = method.work(size)
+    training = sum(work.seconds(seconds_per_image, seconds_per_call, workers) for work in works)
     n_evaluations = config.rounds // config.evaluate_every + 1
     n_models = data.n_clients if method.is_personal else 1
     testing = len(data.test_labels) * n_evaluations * n_models * seconds_per_image * FORWARD_SHARE / workers
     memory = (
         data.images.nbytes  # of training and test; several runs share them
         + model_bytes * (MODELS_PER_WORKER * workers + MODELS_ON_SERVER)
-        + min(REPLIES_IN_MEMORY, model_bytes * max(participants, n_starting))
+        + min(REPLIES_IN_MEMORY, model_bytes * max(work.at_once for work in works if work.calls > 0))
         + 400e6 * (workers + 1)  # Python and torch themselves, per process
     )
     return {
@@ -87,13 +91,15 @@ def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, float
     )
     module = training_model(stock, config.model.name, data.image_size)
     batch = min(config.method.batch_size, 64)
-    images = torch.zeros(batch, data.channels, *data.image_size)
+    images = torch.zeros(batch, data.channels, *data.image_size, dtype=torch.uint8)
+    generator = KeyedRandom(config.seed).for_torch()
     labels = torch.arange(batch) % data.n_classes
     optimiser = torch.optim.Adam(module.parameters(), fused=True)
     times = []
     for _ in range(3):  # the first pays for memory that later ones find
         began = time.perf_counter()
-        loss = F.cross_entropy(module(images), labels)
+        views = augment(images, crop_padding=data.crop_padding, flip=data.flip, generator=generator)
+        loss = F.cross_entropy(module(normalise(views, data.mean, data.std)), labels)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

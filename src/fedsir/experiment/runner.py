@@ -118,6 +118,7 @@ class _Run:
         torch.set_num_threads(1)  # sums must not depend on how many cores this machine has
         self.method_class: type[Method] = method_class(config.method.name)
         self.method = self.method_class(config.method)
+        self.method.check(data.counts())
         self.stock = build_model(
             config.model,
             n_classes=data.n_classes,

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedsir.methods.workload import Size, Work
 from fedsir.stages.split import ClientSplit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from fedsir.data.arrays import Counts
     from fedsir.data.client import ClientData
     from fedsir.randomness import KeyedRandom
 
@@ -220,6 +222,13 @@ class Method(ABC):
     def __init__(self, config: MethodConfig) -> None:
         self.config: Any = config
 
+    def check(self, counts: Counts) -> None:
+        """Raise a MethodError if data like these can never do; asked before round 0, where somebody can tell.
+
+        counts : (n_clients, n_classes) samples by given label
+        """
+        del counts  # a method without needs takes what comes
+
     def start(self, fed: Federation, model: Weights) -> ServerState:
         """Return the state before round 1, from the common initial model."""
         del fed
@@ -236,6 +245,18 @@ class Method(ABC):
     def equivalent_epochs(self, rounds: int) -> float:
         """Return about how many passes of plain training over the participants' data the rounds cost."""
         return float(rounds * self.config.epochs)
+
+    def work(self, size: Size) -> list[Work]:
+        """Return about what a run costs beside its tests: here one call per participant and round, all at once."""
+        start = self.start_epochs()
+        return [
+            Work(start * size.n_samples, size.n_clients if start > 0 else 0, size.n_clients),
+            Work(
+                self.equivalent_epochs(size.rounds) * size.n_drawn,
+                size.rounds * size.n_participants,
+                size.n_participants,
+            ),
+        ]
 
     @classmethod
     def tasks(cls) -> dict[str, Callable[..., Reply]]:

@@ -24,11 +24,13 @@ from fedsir.methods.base import (
     client_task,
 )
 from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.workload import FORWARD_SHARE, Size, Work
 from fedsir.stages.mixture import split_by_score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from fedsir.data.arrays import Counts
     from fedsir.methods.local_training import Batch
 
 Stage = Literal["pre-processing", "fine-tuning", "usual"]
@@ -88,6 +90,13 @@ class FedCorr(Method):
     State = FedCorrState
     config: FedCorrConfig
 
+    def check(self, counts: Counts) -> None:
+        if int(counts.sum(axis=1).max()) < stages.lid.FEWEST_POINTS:
+            raise MethodError(
+                "fedcorr could assess no client: an intrinsic dimension needs three samples, and no client has them. "
+                "Give clients more (data.n_clients, data.partition, data.n_train), or use fedavg."
+            )
+
     def round(self, t: int, state: FedCorrState, fed: Federation) -> FedCorrState:
         stage = self.stage_of(t)
         fed.record(stage=stage)
@@ -106,10 +115,18 @@ class FedCorr(Method):
             return "pre-processing"
         return "fine-tuning" if t <= config.iterations + config.fine_tuning_rounds else "usual"
 
-    def equivalent_epochs(self, rounds: int) -> float:
-        assert self.config.iterations is not None, "scaled_to fills it in"
-        looks = 0.7  # predictions for the intrinsic dimension, and again for the correction
-        return rounds * self.config.epochs + looks * min(rounds, self.config.iterations)
+    def work(self, size: Size) -> list[Work]:
+        config, n, drawn = self.config, size.n_participants, size.n_drawn
+        assert config.iterations is not None and config.fine_tuning_rounds is not None, "scaled_to fills them in"
+        n_visits = min(size.rounds, config.iterations)
+        n_fine = min(size.rounds - n_visits, config.fine_tuning_rounds)
+        # Half of the clients, say, are noisy: they correct labels after an iteration, and rest in fine-tuning.
+        n_trainings = size.rounds - n_visits - n_fine / 2
+        return [
+            Work(n_visits * (config.epochs + FORWARD_SHARE) * drawn, n_visits * n, min(n, config.visits_at_once)),
+            Work(n_visits * FORWARD_SHARE / 2 * drawn, n_visits * n / 2, n),
+            Work(n_trainings * config.epochs * drawn, n_trainings * n, n),
+        ]
 
     def iteration(self, t: int, state: FedCorrState, fed: Federation) -> FedCorrState:
         """Visit the participants one after the other, each from the model of the one before; then correct labels."""
@@ -129,9 +146,10 @@ class FedCorr(Method):
         # DEVIATES(paper): the mean over visits, not their sum: alike while everybody is visited equally often.
         lid = {k: lid_sums[k] / n_visits[k] for k in fed.clients if k in lid_sums}
         if not lid and t == self.config.iterations:
+            first = next((f" (client {k}: {reason})" for k, reason in fed.failures.items()), "")
             raise MethodError(
-                f"Round {t}: FedCorr could assess no client, as none with three samples or more was visited; raise "
-                "method.iterations or participation, give clients more samples, or use fedavg."
+                f"Round {t}: fedcorr could assess no client, as none with three samples or more answered{first}; raise "
+                "method.iterations or participation, lower dropout, give clients more samples, or use fedavg."
             )
         split = split_by_score(lid, {k: TOO_FEW if k in n_visits else UNHEARD for k in fed.clients if k not in lid})
         accused = frozenset(split.noisy)

@@ -30,6 +30,7 @@ from fedsir.methods.base import (
 )
 from fedsir.methods.fedavg import FedAvg, average_by_samples, mean_loss
 from fedsir.methods.reply_views import Joined
+from fedsir.methods.workload import FORWARD_SHARE, Size, Work
 from fedsir.randomness import KeyedRandom
 from fedsir.stages.split import ClientSplit
 
@@ -107,9 +108,20 @@ class FedNed(FedAvg):
         )
         return FedNedState(model=model, split=split, shares=shares, extreme=extreme)
 
-    def equivalent_epochs(self, rounds: int) -> float:
-        # Half of the clients with two models; scoring and distillation as much as half a pass.
-        return rounds * (self.config.epochs * 1.5 + (0.5 if self.config.negative_distillation else 0.0))
+    def work(self, size: Size) -> list[Work]:
+        config, n = self.config, size.n_participants
+        assert config.warm_up is not None, "scaled_to fills it in"
+        batch = min(config.public_batch_size, size.n_public)
+        after = max(0, size.rounds - config.warm_up)
+        n_extreme = n / 4  # say
+        training = (size.rounds + after * n_extreme / n) * config.epochs * size.n_drawn  # extremely noisy ones twice
+        scoring = Work(after * n * batch * FORWARD_SHARE, after * n, min(n, AT_ONCE))
+        works = [Work(training, size.rounds * n, n), scoring]
+        if not config.negative_distillation:
+            return works
+        distilled = after * config.distillation_steps * batch
+        answers = Work(n_extreme * distilled * FORWARD_SHARE, n_extreme * after, min(n, AT_ONCE))
+        return [*works, answers, Work(distilled, after, 1)]
 
     def measure(self, replies: Mapping[ClientId, Reply], fed: Federation) -> dict[ClientId, float]:
         """Return the uncertainty of each client's model on public images, over the mean of all.

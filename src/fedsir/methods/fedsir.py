@@ -27,6 +27,7 @@ from fedsir.methods.base import (
 from fedsir.methods.fedavg import aggregation_shares, average_by_samples, mean_loss
 from fedsir.methods.reply_views import FieldOf, Joined
 from fedsir.methods.spectral_identification import Identify, SpectralIdentification
+from fedsir.methods.workload import FORWARD_SHARE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -212,7 +213,8 @@ class FedSIR(SpectralIdentification):
 
     def equivalent_epochs(self, rounds: int) -> float:
         teacher_forward = 0.2 if self.config.kd.enabled else 0.0
-        return float(rounds * self.config.epochs * (1 + teacher_forward))
+        n_relabellings = sum(self.relabels_in(t) for t in range(1, rounds + 1))
+        return rounds * self.config.epochs * (1 + teacher_forward) + n_relabellings * FORWARD_SHARE
 
     def relabels_in(self, t: int) -> bool:
         """Whether round t = 1, 2, … relabels."""

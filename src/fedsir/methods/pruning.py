@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedsir.methods.base import Client, Federation, MethodConfig, Reply, ServerState, Weights, client_task
 from fedsir.methods.fedavg import FedAvg, average_by_samples, mean_loss
 from fedsir.methods.spectral_identification import Identify, SpectralIdentification
+from fedsir.methods.workload import Size, Work
 
 
 class PruningConfig(MethodConfig):
@@ -30,6 +31,11 @@ class Pruning(SpectralIdentification):
         replies = fed.ask("train", [k for k in fed.participants if k in trusted], model=state.model)
         fed.record(loss=mean_loss(replies))
         return ServerState(model=average_by_samples(replies) if replies else state.model, split=state.split)
+
+    def work(self, size: Size) -> list[Work]:
+        start, rounds = super().work(size)
+        half = Work(rounds.images / 2, rounds.calls / 2, max(1, rounds.at_once // 2))  # say, of the clients are clean
+        return [start, half]
 
     # ------------------------------------------------------------------ on the client
 

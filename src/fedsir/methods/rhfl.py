@@ -28,6 +28,7 @@ from fedsir.methods.base import (
     client_task,
 )
 from fedsir.methods.fedavg import mean_loss
+from fedsir.methods.workload import FORWARD_SHARE, Size, Work
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,9 +102,16 @@ class RHFL(Method):
         assert self.config.pretrain_epochs is not None, "scaled_to fills it in"
         return float(self.config.pretrain_epochs)
 
-    def equivalent_epochs(self, rounds: int) -> float:
-        # A look at all own samples; public images, about as many as own ones, are answered and then trained on.
-        return rounds * (self.config.epochs + 1 / 3 + 4 / 3)
+    def work(self, size: Size) -> list[Work]:
+        start, _ = super().work(size)
+        config, n = self.config, size.n_participants
+        batch = min(config.public_batch_size, size.n_public)
+        n_batches = size.n_public // max(1, batch) if n > 1 else 0  # one client alone has nobody to learn from
+        n_times = min(max(size.n_public * size.n_clients // size.n_samples, 1), config.max_epochs)
+        own = (config.epochs * n_times + FORWARD_SHARE) * size.n_drawn
+        public = n * n_batches * batch * (1 + FORWARD_SHARE)  # answered, then trained on
+        n_calls = 1 + max(1, n_batches if config.exchange == "batch" else 1)
+        return [start, Work(size.rounds * (own + public), size.rounds * n * n_calls, n)]
 
     def learn_together(
         self,

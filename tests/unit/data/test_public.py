@@ -118,8 +118,21 @@ def test_all_are_taken_if_there_are_fewer_than_wanted() -> None:
 
 def test_another_shape_is_refused() -> None:
     colour = np.zeros((5, 3, 8, 8), np.uint8)
-    with pytest.raises(ConfigError, match=r"its images are 3×8×8, but the federation's are 1×8×8"):
+    with pytest.raises(ConfigError, match=r"its images are 3×8×8, but the federation's are 1×8×8.*held-out"):
         build_federation(DataConfig(public="colourful"), numbered(LABELS), seed=0, public=colour)
+
+
+@pytest.mark.parametrize(("n_images", "public_size"), [(1, 5000), (5, 1)])
+def test_a_single_image_is_too_few(n_images: int, public_size: int) -> None:
+    images = np.zeros((n_images, 1, 8, 8), np.uint8)
+    config = DataConfig(public="elsewhere", public_size=public_size)
+    with pytest.raises(ConfigError, match=rf"2 images are needed; it has {n_images}, .*takes {public_size}"):
+        build_federation(config, numbered(LABELS), seed=0, public=images)
+
+
+def test_a_place_that_is_not_there_is_named_with_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.public = nowhere\.npz: unknown dataset 'nowhere\.npz'"):
+        load_public(DataConfig(public="nowhere.npz"), data_dir=tmp_path, seed=0)
 
 
 def test_the_hash_of_the_data_covers_public_images_and_nothing_else_of_the_settings() -> None:

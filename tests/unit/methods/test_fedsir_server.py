@@ -69,9 +69,25 @@ def test_without_a_clean_client_the_error_names_a_way_out() -> None:
         fedsir().start(fed, weights(0.0))
     message = str(problem.value)
     assert "client a: only 1 usable class(es)" in message
-    assert "method.identify.min_class_samples" in message
+    assert "Stage I of fedsir" in message and "data.partition" in message
     assert "fedavg" in message
     assert "\n" not in message
+
+
+def test_a_way_out_fits_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def message(**changes: Any) -> str:
+        fed = FakeFederation("ab", lambda task, k: told(0.3) | trained(0.0, 1), **changes)
+        with pytest.raises(MethodError) as problem:
+            fedsir().start(fed, weights(0.0))
+        return str(problem.value)
+
+    assert "(client a: dropped out). Lower dropout, or use" in message(absent=("a", "b"))
+    everybody = ClientSplit((), ("a", "b"), {}, {}, {}, None, has_two_groups=True)
+    monkeypatch.setattr("fedsir.methods.spectral_identification.split_clients", lambda *_, **__: everybody)
+    assert "everybody into the noisy group. Set method.identify.split = auto, or use" in message()
+    failed = ClientSplit((), ("a", "b"), {}, {}, {"a": "MemoryError"}, None, has_two_groups=False)
+    monkeypatch.setattr("fedsir.methods.spectral_identification.split_clients", lambda *_, **__: failed)
+    assert "(client a: MemoryError). Put that right, or use" in message(failures={"a": "MemoryError"})
 
 
 def test_one_group_of_clients_may_be_left_whole() -> None:

@@ -68,7 +68,7 @@ def test_a_round_without_clean_clients_changes_nothing(who: dict[str, Any]) -> N
 
 def test_without_a_clean_client_the_error_names_a_way_out() -> None:
     fed = FakeFederation("ab", lambda task, k: told(math.nan, 1))
-    with pytest.raises(MethodError, match=r"only 1 usable class.*method\.identify\.min_class_samples.*fedavg"):
+    with pytest.raises(MethodError, match=r"Stage I of pruning.*only 1 usable class.*data\.partition.*fedavg"):
         pruning().start(fed, weights(0.0))
 
 
