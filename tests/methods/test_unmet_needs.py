@@ -19,7 +19,7 @@ METHODS = sorted(known_methods())
 Runner = Callable[..., Any]
 Deal = Callable[..., Any]
 
-# What a federation lacks → methods that cannot do without it, and the settings that they name.
+# Methods that cannot do without it on at least one client.
 NEED_TWO_CLASSES = {"fedsir", "pruning"}
 NEED_THREE_SAMPLES = {"fedcorr"}
 

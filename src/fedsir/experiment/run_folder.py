@@ -20,14 +20,14 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from fedsir.errors import RunFolderError
-from fedsir.experiment.config import Tree
+from fedsir.errors import ConfigError, RunFolderError
+from fedsir.experiment.config import Tree, parse_config
 
 if TYPE_CHECKING:
     from fedsir.experiment.config import RunConfig
@@ -68,6 +68,7 @@ class RunFolder:
             lock.release()
 
     def refuse_other(self, config: RunConfig) -> None:
+        """Raise an error if the folder holds something else than a run with these settings."""
         if not self.path.exists():
             return
         if not self.path.is_dir():
@@ -80,8 +81,8 @@ class RunFolder:
                     f"{self.path} is not a run folder and not empty (it holds {foreign[0]!r}): choose another --out."
                 )
             return
-        theirs = self.stored_config()
-        differences = list(_differences(theirs, config.tree()))
+        theirs = self.config_of([config.method.name])
+        differences = list(_differences(theirs.tree() if theirs else self.stored_config(), config.tree()))
         if differences and self._has_begun():
             key, old, new = differences[0]
             more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
@@ -94,6 +95,20 @@ class RunFolder:
         """Whether there is anything to lose: a run that never got its data has only claimed the folder."""
         found = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
         return not (self.path / ".lock").exists() or bool(found - {"config.toml"})
+
+    def config_of(self, methods: Collection[str]) -> RunConfig | None:
+        """Return the stored settings, with defaults for what was no setting then; None if they do not do any more.
+
+        Only for one of these methods: a method may be code in a file, which is loaded only if it was named now.
+        """
+        stored = self.stored_config()
+        method = stored.get("method")
+        if not isinstance(method, dict) or method.get("name") not in methods:
+            return None
+        try:
+            return parse_config(stored)
+        except ConfigError:  # a setting that is gone, or was edited by hand
+            return None
 
     def stored_config(self) -> Tree:
         """Return config.toml."""

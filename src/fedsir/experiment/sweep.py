@@ -72,9 +72,17 @@ class SweepProgress(Protocol):
 
 
 def jobs_for(configs: Sequence[RunConfig], out: Path) -> list[Job]:
-    """Return a job per settings, in the folder that `fedsir run` would give them inside `out`; equal ones share it."""
-    jobs = {name: Job(config, out / name) for config in configs for name in (default_out(config).name,)}
-    return list(jobs.values())
+    """Return a job per settings, in the folder inside `out` that has such a run, else where `fedsir run` would put it.
+
+    Equal settings share a job. A folder may have any name, and be from before a setting was introduced.
+    """
+    methods = {config.method.name for config in configs}
+    folders = {}
+    for path in sorted(out.glob("*/config.toml")):
+        if (stored := RunFolder(path.parent).config_of(methods)) is not None:
+            folders[stored.sha256] = path.parent
+    by_sha256 = {config.sha256: config for config in configs}
+    return [Job(config, folders.get(sha256, out / default_out(config).name)) for sha256, config in by_sha256.items()]
 
 
 def run_jobs(

@@ -100,6 +100,25 @@ def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
         run_jobs([job], Diary(), workers=0)
 
 
+def test_a_run_is_found_under_any_name_and_without_settings_that_came_later(tmp_path: Path) -> None:
+    run_experiment(tiny(0), Where(tmp_path / "mine"))
+    settings = tmp_path / "mine" / "config.toml"
+    older = [line for line in settings.read_text().splitlines() if not line.startswith("dropout")]
+    assert len(older) == len(settings.read_text().splitlines()) - 1
+    settings.write_text("\n".join(older))
+    found, other = jobs_for([tiny(0), tiny(1)], tmp_path)
+    assert found.folder == tmp_path / "mine" and found.result() is not None
+    assert other.folder.name.startswith("digits-fedavg") and other.result() is None
+
+
+def test_looking_for_runs_loads_no_code_that_was_not_named(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("raise RuntimeError('loaded')\n")
+    (tmp_path / "runs" / "own").mkdir(parents=True)
+    (tmp_path / "runs" / "own" / "config.toml").write_text(f'[method]\nname = "{tmp_path / "own.py"}:Own"\n')
+    (job,) = jobs_for([tiny(0)], tmp_path / "runs")
+    assert job.folder.name != "own"
+
+
 def test_estimates_know_what_is_done(tmp_path: Path) -> None:
     configs = [tiny(0, rounds=3), tiny(1, rounds=3), tiny(2, rounds=3)]
     finished, begun, untouched = jobs_for(configs, tmp_path)

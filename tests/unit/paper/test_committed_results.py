@@ -1,0 +1,31 @@
+"""The results in this repository: every table there is what its committed runs give today."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedsir.paper.reproduction import Reproduction
+from fedsir.paper.scales import SCALES
+from fedsir.paper.tables import TABLES, Selection
+
+RESULTS = Path(__file__).parents[3] / "results"
+FOUND = sorted(RESULTS.glob("*/*.csv"))
+FILES = [path for path in FOUND if not path.stem.startswith("figure-")]
+
+
+def test_there_are_results() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_table_can_be_made_again_from_its_runs(path: Path, tmp_path: Path) -> None:
+    name, _, scale = path.stem.rpartition("-")
+    shutil.copytree(path.parent / "runs", tmp_path / "runs")
+    Reproduction.of(TABLES[name], SCALES[scale], Selection(), tmp_path).write()
+    for ending in ("csv", "md", "tex"):
+        again = (tmp_path / path.name).with_suffix(f".{ending}")
+        assert again.read_text() == path.with_suffix(f".{ending}").read_text(), (
+            f"{path.stem}.{ending} is not what its runs give: make it again with fedsir reproduce {name} "
+            f"--scale {scale} --no-run --out {path.parent}"
+        )
