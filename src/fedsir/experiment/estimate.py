@@ -20,9 +20,10 @@ from fedsir.engines.federation import n_participants
 from fedsir.engines.replies import MEMORY as REPLIES_IN_MEMORY
 from fedsir.engines.wire import decode, encode
 from fedsir.experiment.evaluation import describe_data
+from fedsir.experiment.initial_model import stock_model
 from fedsir.methods.registry import method_class
 from fedsir.methods.workload import FORWARD_SHARE, Size
-from fedsir.models.build import build_model, training_model
+from fedsir.models.build import training_model
 from fedsir.models.weights import load_weights, weights_of
 from fedsir.randomness import KeyedRandom
 
@@ -82,14 +83,7 @@ def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, 
 def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, float, int]:
     """Return seconds per image of a training step on one core, seconds per call of a client, and a model's bytes."""
     torch.set_num_threads(1)
-    stock = build_model(
-        config.model,
-        n_classes=data.n_classes,
-        in_channels=data.channels,
-        random=KeyedRandom(config.seed, ("model",)),
-        image_size=data.image_size,
-    )
-    module = training_model(stock, config.model.name, data.image_size)
+    module = training_model(stock_model(config, data), config.model.name, data.image_size)
     batch = min(config.method.batch_size, 64)
     images = torch.zeros(batch, data.channels, *data.image_size, dtype=torch.uint8)
     generator = KeyedRandom(config.seed).for_torch()

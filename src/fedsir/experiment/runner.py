@@ -27,14 +27,14 @@ from fedsir.errors import ConfigError, RunFolderError
 from fedsir.experiment.checkpoint import Checkpoint
 from fedsir.experiment.devices import check_device
 from fedsir.experiment.evaluation import Evaluator, describe_data
+from fedsir.experiment.initial_model import initial_model
 from fedsir.experiment.progress import Progress, Silent
 from fedsir.experiment.provenance import provenance
 from fedsir.experiment.run_folder import RunFolder
 from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
-from fedsir.models.build import build_model, exported_weights, training_model
-from fedsir.models.weights import load_pretrained, weights_of, weights_sha256
-from fedsir.randomness import KeyedRandom
+from fedsir.models.build import exported_weights
+from fedsir.models.weights import weights_sha256
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,23 +119,12 @@ class _Run:
         self.method_class: type[Method] = method_class(config.method.name)
         self.method = self.method_class(config.method)
         self.method.check(data.counts())
-        self.stock = build_model(
-            config.model,
-            n_classes=data.n_classes,
-            in_channels=data.channels,
-            random=KeyedRandom(config.seed, ("model",)),
-            image_size=data.image_size,
-        )
-        weights = load_pretrained(
-            self.stock, config.model.weights, data_directory(where.data_dir), download=where.download
-        )
-        self.module = training_model(self.stock, config.model.name, data.image_size)
-        self.initial_model = weights_of(self.module)
+        self.first = initial_model(config, data, data_directory(where.data_dir), download=where.download)
         self.evaluator = Evaluator(data, truth)
         self._predicted: tuple[ServerState, NDArray[np.int64]] | None = None
         self.folder.write_json("data.json", description)
         self.folder.write_json(
-            "provenance.json", provenance(weights=dict(weights), workers=where.workers, device=where.device)
+            "provenance.json", provenance(weights=self.first.source, workers=where.workers, device=where.device)
         )
 
     def complete(self, images_file: Path | None, slots: CoreSlots | None) -> dict[str, Any]:
@@ -149,7 +138,7 @@ class _Run:
                 seed=self.config.seed,
                 participation=self.config.participation,
                 dropout=self.config.dropout,
-                initial_model=self.initial_model,
+                initial_model=self.first.weights,
                 client_states=resumed.client_states if resumed else None,
                 spill_folder=self.folder.path,  # on a disk; the system's place for temporary files may be memory
             )
@@ -165,7 +154,7 @@ class _Run:
             self.federation.begin_round(t)
             round_began = time.perf_counter()
             if state is None:
-                state = self.method.start(self.federation, self.initial_model)
+                state = self.method.start(self.federation, self.first.weights)
             else:
                 state = self.method.round(t, state, self.federation)
             self.federation.end_round()
@@ -239,11 +228,11 @@ class _Run:
     def _exported(self, state: ServerState) -> Weights:
         """Return what model.safetensors holds: the model in the stock layout, or CLIENT/NAME of every client's own."""
         if not self.method.is_personal:
-            return exported_weights(state.model, self.module, self.stock)
+            return exported_weights(state.model, self.first.module, self.first.stock)
         return {
             f"{client}/{name}": tensor.clone()  # safetensors refuses clients that still share the common model
             for client, model in self._personal(state).items()
-            for name, tensor in exported_weights(model, self.module, self.stock).items()
+            for name, tensor in exported_weights(model, self.first.module, self.first.stock).items()
         }
 
     def _finish(self, state: ServerState, seconds: float) -> dict[str, Any]:

@@ -102,6 +102,7 @@ def similarity_panels(
     from fedsir.data.public import load_public
     from fedsir.data.source import load_source
     from fedsir.experiment.devices import check_device
+    from fedsir.experiment.initial_model import initial_model
 
     if wrong := [rate for rate in noise_rates if not 0 <= rate <= 1]:
         raise ConfigError(f"A noise rate is a share in [0, 1], not {wrong[0]:g}.")
@@ -124,7 +125,7 @@ def similarity_panels(
 
     clean = dealt(None, 0.0)
     client = clean.clients[best_spread_client(clean.counts(), min_samples)]
-    initial = _initial_model(config, clean, where, download)
+    initial = initial_model(config, clean, where, download=download).weights
     seen = [_stage_one(config, dealt(client, rate), client, initial, device) for rate in noise_rates]
     return Similarity(
         noise_rates=tuple(noise_rates),
@@ -160,23 +161,6 @@ def _stage_one_settings(config: RunConfig) -> Any:
     if not issubclass(method_class(config.method.name), SpectralIdentification):
         raise ConfigError(f"{config.method.name} has no Stage I, which the class similarities are from: use fedsir.")
     return config.method.identify  # type: ignore[attr-defined]
-
-
-def _initial_model(config: RunConfig, data: FederatedData, where: Path, download: bool) -> Weights:
-    """Return the model that a run with these settings starts from."""
-    from fedsir.models.build import build_model, training_model
-    from fedsir.models.weights import load_pretrained, weights_of
-    from fedsir.randomness import KeyedRandom
-
-    stock = build_model(
-        config.model,
-        n_classes=data.n_classes,
-        in_channels=data.channels,
-        random=KeyedRandom(config.seed, ("model",)),
-        image_size=data.image_size,
-    )
-    load_pretrained(stock, config.model.weights, where, download=download)
-    return weights_of(training_model(stock, config.model.name, data.image_size))
 
 
 def _stage_one(
