@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _EMPTY = encode({})
 TEST_SLICE = 1000  # test images per call: enough to share among workers, few enough to be worth a call
+NOT_FINITE = "is not finite"
+DIVERGED = "Training diverged: lower method.lr."
 
 
 @dataclass
@@ -168,7 +170,10 @@ class EngineFederation:
         if broken and self.log.answered <= broken:
             first = min(broken, key=self._position.__getitem__)
             reason = self.failures[first]
-            raise MethodError(f"Round {self._round}: all {len(broken)} clients failed; client {first}: {reason}.")
+            advice = f" {DIVERGED}" if reason.endswith(NOT_FINITE) else ""
+            raise MethodError(
+                f"Round {self._round}: all {len(broken)} clients failed; client {first}: {reason}.{advice}"
+            )
 
     def predict(self, model: Weights, n_test: int) -> NDArray[np.int64]:
         """Return the class that `model` gives each test image, (n_test,); the server's own work, no client's."""
@@ -225,7 +230,7 @@ def _not_finite(node: Any, where: str) -> str | None:
     """Return the place of the first tensor with a NaN or infinite entry; plain numbers may be NaN (undefined)."""
     if isinstance(node, Tensor):
         is_fine = not node.is_floating_point() or bool(node.isfinite().all())
-        return None if is_fine else f"{where} is not finite"
+        return None if is_fine else f"{where} {NOT_FINITE}"
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     faults = (_not_finite(child, f"{where}: {key}") for key, child in children)
     return next((fault for fault in faults if fault), None)
