@@ -36,6 +36,7 @@ MOVES_WITH_A_REASON = {
     "methods/local_training.py:relabel_client": "corrected labels stay with the client, in its state, on the CPU",
     "methods/local_training.py:sure_labels": "they choose among a client's data, which are on the CPU",
     "models/weights.py:weights_sha256": "a hash reads bytes in the host's memory",
+    "paper/similarity.py:_stage_one": "a matrix of similarities, for NumPy to draw",
     "stages/correction.py:noise_level": "losses out of the client's state are on the CPU, for scikit-learn",
     "stages/lid.py:local_intrinsic_dimension": "distances need float64, which an accelerator may not have",
     "stages/spectrum.py:ClassFeatures.include": "spectra need float64 and are summed on the CPU",
