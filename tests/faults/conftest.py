@@ -38,6 +38,8 @@ class Session:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # Shells ignore Ctrl-C for what they start in the background, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def wait_for_rounds(self, n: int) -> None:

@@ -16,9 +16,19 @@ from fedsir.methods.registry import known_methods, method_class
 Runner = Callable[..., Any]
 Counts = frozenset[tuple[tuple[str, str, str], int]]
 every_method = pytest.mark.parametrize("method", sorted(known_methods()))
+# The two devices differ in what they compute with, not in what methods do: one method on both, all on one.
+on_devices = pytest.mark.parametrize(
+    ("method", "fake"),
+    [
+        pytest.param(method, device, marks=() if device == "cuda" or method == "fedsir" else pytest.mark.slow)
+        for method in sorted(known_methods())
+        for device in ("cuda", "mps")
+    ],
+    indirect=["fake"],
+)
 
 
-@pytest.fixture(params=["cuda", "mps"])
+@pytest.fixture
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDevice]:
     monkeypatch.setattr(devices, "available_devices", lambda: ["cpu", request.param])
     with FakeDevice(request.param) as device:
@@ -53,7 +63,7 @@ def everything(run: Any) -> dict[str, Any]:
     return {"result": result, "metrics": timeless, "model": (run.folder / "model.safetensors").read_bytes(), **arrays}
 
 
-@every_method
+@on_devices
 def test_a_whole_run_is_that_of_the_cpu(
     method: str,
     fake: FakeDevice,
