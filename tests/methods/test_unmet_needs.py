@@ -54,28 +54,30 @@ def refusal(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_client_has_one_class(
-    method: str, run_tiny: Runner, digits: Source, deal: Deal, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("few", "needed_by", "words"),
+    [
+        (one_class_each, NEED_TWO_CLASSES, ("no client clean", "two classes", "data.partition", "data.alpha")),
+        (two_samples_each, NEED_THREE_SAMPLES, ("no client", "three samples", "data.n_clients")),
+    ],
+    ids=["one class", "two samples"],
+)
+def test_every_client_has_too_few_for_some_methods(
+    few: Callable[[Source], dict[str, list[int]]],
+    needed_by: set[str],
+    words: tuple[str, ...],
+    method: str,
+    run_tiny: Runner,
+    digits: Source,
+    deal: Deal,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    federation = deal(one_class_each(digits))
-    if method not in NEED_TWO_CLASSES:
-        runs_unharmed(run_tiny(method, federation=federation), 10)
+    rows = few(digits)
+    if method not in needed_by:
+        runs_unharmed(run_tiny(method, federation=deal(rows)), len(rows))
         return
-    message = refusal(lambda: run_tiny(method, federation=federation), monkeypatch)
-    for word in (method, "no client clean", "two classes", "data.partition", "data.alpha", "fedavg"):
-        assert word in message
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_client_has_two_samples(
-    method: str, run_tiny: Runner, digits: Source, deal: Deal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    federation = deal(two_samples_each(digits))
-    if method not in NEED_THREE_SAMPLES:
-        runs_unharmed(run_tiny(method, federation=federation), 5)
-        return
-    message = refusal(lambda: run_tiny(method, federation=federation), monkeypatch)
-    for word in (method, "no client", "three samples", "data.n_clients", "fedavg"):
+    message = refusal(lambda: run_tiny(method, federation=deal(rows)), monkeypatch)
+    for word in (method, *words, "fedavg"):
         assert word in message
 
 
