@@ -44,13 +44,16 @@ def compare(
     Examples: `fedsir compare runs/digits-*`, `fedsir compare runs --only data.noise_rate=0.3 --against fedsir`.
     """
     from fedsir.experiment.comparison import compare as compare_runs
-    from fedsir.experiment.comparison import flat
     from fedsir.experiment.config import parse_assignment
+    from fedsir.experiment.finished_runs import flat, unfinished_in
 
     if latex + markdown + as_json > 1:
         raise ConfigError("--latex, --markdown and --json: choose one.")
     chosen = {key: value for text in only or () for key, value in flat(parse_assignment(text))}
     rows = compare_runs(folders, chosen, against)
+    for folder in folders:
+        if left_out := unfinished_in(folder):
+            typer.echo(f"fedsir: left out of {folder}, not finished: {_some(left_out)}", err=True)
     if as_json:
         typer.echo(json.dumps([row.as_dict() for row in rows], ensure_ascii=False))
     elif latex:
@@ -59,6 +62,11 @@ def compare(
         typer.echo(_markdown(rows))
     else:
         _table(rows)
+
+
+def _some(folders: list[Path], n: int = 3) -> str:
+    more = f" and {len(folders) - n} more" if len(folders) > n else ""
+    return ", ".join(folder.name for folder in folders[:n]) + more
 
 
 def _cells(row: Row) -> tuple[str, ...]:

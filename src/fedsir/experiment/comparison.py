@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +13,7 @@ from numpy.typing import NDArray
 from fedsir.errors import ConfigError, RunFolderError, did_you_mean
 from fedsir.evaluate.reports import Report
 from fedsir.evaluate.statistics import Difference, paired_difference
-from fedsir.experiment.run_folder import RunFolder
-
-
-@dataclass(frozen=True, eq=False)  # arrays have no single equality
-class FinishedRun:
-    """What a comparison reads of a run folder.
-
-    settings : dotted key → value, the seed left out
-    correct : (n_test,) bool, or (clients, n_test) where clients have models of their own
-    test_labels : (n_test,) of the test images, in their order
-    """
-
-    folder: Path
-    result: dict[str, Any]
-    settings: dict[str, Any]
-    seed: int
-    correct: NDArray[np.bool_]
-    test_labels: NDArray[np.int64]
+from fedsir.experiment.finished_runs import FinishedRun, load_runs
 
 
 @dataclass(frozen=True)
@@ -69,11 +51,11 @@ def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, agai
 
     Parameters
     ----------
-    folders : of runs, or of runs' folders; of the latter, all runs must be on the same data, under the same conditions
+    folders : of runs, or of run folders; of the latter, finished runs are taken, all under the same conditions
     only : leaves out runs in which the setting of that dotted key has another value
     against : the method whose row the others are compared with; the first row if None
     """
-    runs = _chosen([run for folder in folders for run in _runs_of(folder)], only or {})
+    runs = _chosen([run for folder in folders for run in load_runs(folder)], only or {})
     for folder in folders:
         _refuse_mixed_folder(folder, [run for run in runs if run.folder.parent == folder])
     _refuse_mixtures(runs)
@@ -83,14 +65,6 @@ def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, agai
     rows = list(groups.values())
     base = rows[0] if against is None else _rows_of(against, rows)
     return [summary(group, base, _telling(group[0], rows)) for group in rows]
-
-
-def _runs_of(folder: Path) -> list[FinishedRun]:
-    """Return the run in a folder, or, in a folder of run folders, all of them."""
-    if (folder / "config.toml").is_file() or not folder.is_dir():
-        return [load_run(folder)]
-    inside = sorted(path.parent for path in folder.glob("*/config.toml"))
-    return [load_run(path) for path in inside] or [load_run(folder)]
 
 
 def _chosen(runs: list[FinishedRun], only: Mapping[str, Any]) -> list[FinishedRun]:
@@ -126,33 +100,6 @@ def _refuse_mixed_folder(folder: Path, runs: Sequence[FinishedRun]) -> None:
                     f"{folder} holds runs under different conditions: {key} is {ours} in {runs[0].folder.name} and "
                     f"{theirs} in {run.folder.name}. Choose with --only {key}={ours}, or name the runs one by one."
                 )
-
-
-def load_run(folder: Path) -> FinishedRun:
-    """Return a finished run; a folder that holds none is an error that names it."""
-    if not (folder / "config.toml").is_file():
-        raise RunFolderError(f"{folder} is no run folder: there is no config.toml in it.")
-    result = RunFolder(folder).read_json("result.json", needs="model_sha256")
-    if result is None:
-        raise RunFolderError(
-            f"The run in {folder} is not finished: go on with `fedsir run {folder / 'config.toml'} --out {folder}`."
-        )
-    try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-        with np.load(folder / "predictions.npz", allow_pickle=False) as arrays:
-            predicted, labels = arrays["predicted"], arrays["labels"]
-    except (OSError, ValueError, KeyError) as problem:
-        raise RunFolderError(f"{folder} cannot be read: {problem}. Run its command again, or leave it out.") from None
-    seed = config.pop("seed")
-    return FinishedRun(folder, result, dict(flat(config)), seed, predicted == labels, labels)
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return (dotted key, value) of every leaf of a tree."""
-    pairs: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        pairs += flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
-    return pairs
 
 
 def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsir.experiment.comparison import FinishedRun, Row, difference_between, load_run, summary
+from fedsir.experiment.comparison import Row, difference_between, summary
+from fedsir.experiment.finished_runs import FinishedRun, load_run
 from fedsir.experiment.sweep import Job
 from fedsir.paper.numbers import Printed, printed
 from fedsir.paper.scales import Scale

@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 
 from fedsir.cli.compare import _latex
+from fedsir.cli.compare import compare as compare_command
 from fedsir.errors import ConfigError, RunFolderError
 from fedsir.experiment.comparison import compare
 
@@ -117,6 +118,24 @@ def test_a_folder_of_runs_under_one_condition_is_taken_as_a_whole(write_run: Any
     rows = compare([tmp_path], against="fedsir")
     assert [(row.method, row.seeds) for row in rows] == [("fedavg", (0, 1)), ("fedsir", (0,))]
     assert rows[0].difference == pytest.approx(-0.25) and rows[1].difference is None
+
+
+def test_unfinished_runs_in_a_folder_are_left_out_and_named(
+    write_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run("a", 100)
+    unfinished = [write_run(f"b{seed}", 0, seed=seed) for seed in (1, 2, 3, 4)]
+    for folder in unfinished:
+        (folder / "result.json").unlink()
+    compare_command([tmp_path], as_json=True)
+    told = capsys.readouterr()
+    assert [row["seeds"] for row in json.loads(told.out)] == [[0]]
+    assert told.err == f"fedsir: left out of {tmp_path}, not finished: b1, b2, b3 and 1 more\n"
+    with pytest.raises(RunFolderError, match=r"The run in .*b1 is not finished"):  # this one was asked for
+        compare([tmp_path / "a", tmp_path / "b1"])
+    (tmp_path / "a" / "result.json").unlink()
+    with pytest.raises(RunFolderError, match=r"None of the 5 run\(s\) in .* is finished"):
+        compare([tmp_path])
 
 
 def test_a_folder_of_mixed_conditions_is_refused_until_one_is_chosen(write_run: Any, tmp_path: Path) -> None:
