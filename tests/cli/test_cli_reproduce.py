@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedsir.cli import INTERRUPTED
 from fedsir.experiment import sweep as sweeps
@@ -91,6 +92,8 @@ def test_a_sweep_is_run_compared_and_not_run_again(fedsir: Fedsir, tmp_path: Pat
     done = fedsir("sweep", "sweep.toml", "--workers", "2", "--json")
     told = json.loads(done.out.splitlines()[-1])
     assert len(told["results"]) == 2 and told["failures"] == {}
+    (made,) = told["provenance"]
+    assert made["device"] == "cpu" and made["versions"]["torch"] == torch.__version__
     assert fedsir("compare", *sorted(Path("runs").iterdir())).code == 0
     again = fedsir("sweep", "sweep.toml")
     assert "2 runs, 2 finished before" in again.err

@@ -47,6 +47,7 @@ def sweep(
 
     Example: `fedsir sweep seeds.toml --workers 4`, then `fedsir compare runs/*`.
     """
+    from fedsir.experiment.finished_runs import provenance_of
     from fedsir.experiment.sweep import jobs_for
     from fedsir.experiment.sweep_file import read_sweep
 
@@ -61,7 +62,9 @@ def sweep(
         return
     outcome = execute(jobs, workers=n_workers, device=device, data_dir=data_dir, download=download)
     if as_json:
-        typer.echo(json.dumps({"results": outcome.results, "failures": outcome.failures}, ensure_ascii=False))
+        made = provenance_of(job.folder for job in jobs if job.name in outcome.results)
+        told = {"results": outcome.results, "failures": outcome.failures, "provenance": made}
+        typer.echo(json.dumps(told, ensure_ascii=False))
     else:
         typer.echo(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
     refuse_failures(outcome)

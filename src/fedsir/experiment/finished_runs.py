@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,3 +83,15 @@ def flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for key, value in tree.items():
         pairs += flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
     return pairs
+
+
+def provenance_of(folders: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return the distinct versions and machines behind runs; more than one means that they were made apart."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        stored = RunFolder(folder).read_json("provenance.json", needs="initial_weights")
+        if stored is None:
+            raise RunFolderError(f"{folder} does not tell where it was made: there is no provenance.json in it.")
+        kept = {key: stored[key] for key in ("versions", "platform", "processor", "cores", "device", "initial_weights")}
+        found.setdefault(json.dumps(kept, sort_keys=True), kept)
+    return list(found.values())

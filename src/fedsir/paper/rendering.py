@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsir.paper.results import Block, Filled, Line, Standing, provenance_of
+from fedsir.experiment.finished_runs import provenance_of
+from fedsir.paper.results import Block, Filled, Line, Standing
 
 HEADER = ("method", "ours", "sd", "paper", "gap", "diff.", "ident.", "label noise")
 RUN_FIELDS = (
@@ -68,7 +69,7 @@ def markdown(filled: Filled) -> str:
         lines += [f"## {heading(block)}", "", *_markdown_rows([HEADER, *map(cells_of, block.lines)]), ""]
         if (standing := standing_line(filled, block)) is not None:
             lines += [standing, ""]
-    for made in provenance_of(filled.runs):
+    for made in provenance_of(run.folder for run in filled.runs):
         versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
         lines += [f"Made with {versions}; {made['cores']} cores of {made['processor']}, {made['device']}.", ""]
     return "\n".join(lines)
@@ -120,7 +121,7 @@ def as_json(filled: Filled) -> dict[str, Any]:
         "note": filled.scale.note,
         "cells": list(_records(filled)),
         "standings": standings,
-        "provenance": provenance_of(filled.runs),
+        "provenance": provenance_of(run.folder for run in filled.runs),
         "runs": runs,
     }
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from fedsir.experiment.comparison import Row, difference_between, summary
 from fedsir.experiment.finished_runs import FinishedRun, load_run
@@ -138,13 +135,3 @@ def _is_level(name: str, top: str, runs: Sequence[FinishedRun], best: Sequence[F
         return True
     difference = difference_between(best, runs)
     return difference is not None and not difference.is_significant
-
-
-def provenance_of(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """Return the distinct versions and machines behind runs; more than one means that they were made apart."""
-    found: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        stored = json.loads((Path(run.folder) / "provenance.json").read_text(encoding="utf-8"))
-        kept = {key: stored[key] for key in ("versions", "platform", "processor", "cores", "device", "initial_weights")}
-        found.setdefault(json.dumps(kept, sort_keys=True), kept)
-    return list(found.values())
