@@ -69,10 +69,10 @@ def _some(folders: list[Path], n: int = 3) -> str:
     return ", ".join(folder.name for folder in folders[:n]) + more
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, separator: str = " ") -> tuple[str, ...]:
     mark = "*" if row.is_different else ""
     return (
-        " ".join((row.method, *row.settings)),
+        separator.join((row.method, *row.settings)),
         str(len(row.seeds)),
         f"{row.accuracy:.1%}",
         f"{row.half_width:.1%}",
@@ -90,10 +90,12 @@ def _table(rows: list[Row]) -> None:
     console = Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i > 0)
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*_cells(row))
-    console.print(table)
+        table.add_row(*_cells(row, separator="\n  "))
+    # A setting's name is read whole, also where the terminal must break the line.
+    needed = console.measure(table, options=console.options.update(width=1000)).maximum
+    Console(width=max(console.width, needed)).print(table)
     console.print(LEGEND, style="dim", highlight=False)
 
 

@@ -173,3 +173,11 @@ def test_one_seed_can_be_chosen(write_run: Any, tmp_path: Path) -> None:
     write_run("b", 120, seed=1)
     (row,) = compare([tmp_path], {"seed": 1})
     assert row.seeds == (1,)
+
+
+def test_settings_are_not_broken_at_the_edge_of_a_log(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "a_setting_with_a_name_that_leaves_no_room_for_numbers"
+    compare_command([write_run("a", 100, **{long: 1}), write_run("b", 190, **{long: 2})])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"  method.{long}=2" in [line.rstrip() for line in lines]
+    assert any(line.startswith("fedavg") and line.rstrip().endswith("60.0% → 30.0%") for line in lines)
