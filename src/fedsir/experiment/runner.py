@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from fedsir.engines.wire import decode
 from fedsir.errors import ConfigError, RunFolderError
 from fedsir.experiment.checkpoint import Checkpoint
 from fedsir.experiment.devices import check_device
+from fedsir.experiment.ending import Ending
 from fedsir.experiment.evaluation import Evaluator, describe_data
 from fedsir.experiment.initial_model import initial_model
 from fedsir.experiment.progress import Progress, Silent
@@ -236,59 +236,18 @@ class _Run:
         }
 
     def _finish(self, state: ServerState, seconds: float) -> dict[str, Any]:
-        """Write everything that a reader of the folder wants, result.json last."""
-        lines = self.folder.metrics()
-        predicted = self._predict(state)
-        accuracy = self.evaluator.accuracy(predicted)
-        identified = self.evaluator.identification(state.split)
-        corrected = self.evaluator.corrected_labels(self.federation.client_states)
-        labels, labels_by_client = self.evaluator.relabelling(corrected)
-        accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
-        split = state.split
-        exported = self._exported(state)
-        result = {
-            "method": self.method_class.name,
-            "dataset": self.data.name,
-            "seed": self.config.seed,
-            "rounds": self.config.rounds,
-            "accuracy": accuracy.accuracy,
-            "accuracy_half_width": accuracy.half_width,
-            "accuracy_spread": accuracy.spread,
-            "best_accuracy": max(accuracies),
-            "last_10_accuracy": float(np.mean(accuracies[-10:])),
-            "balanced_accuracy": accuracy.balanced_accuracy,
-            "clean_clients": None if split is None else list(split.clean),
-            "noisy_clients": None if split is None else list(split.noisy),
-            "identification_accuracy": None if identified is None else identified.accuracy,
-            "evidence": None if split is None or split.evidence is None else asdict(split.evidence),
-            "noise_before": labels.noise_before,
-            "noise_after": labels.noise_after,
-            "bytes_up": sum(line["bytes_up"] for line in lines),
-            "bytes_down": sum(line["bytes_down"] for line in lines),
-            "seconds": seconds,
-            "model_sha256": weights_sha256(exported),
-            "run_dir": str(self.folder.path),
-        }
-        write = self.folder.write
-        if split is not None:
-            score = None if identified is None else identified.as_dict()
-            self.folder.write_json("identification.json", {"split": state.to_tree()["split"], "score": score})
-        by_client = {client: report.as_dict() for client, report in labels_by_client.items()}
-        self.folder.write_json("relabelling.json", {"overall": labels.as_dict(), "by_client": by_client})
-        arrays = {
-            "given": self.data.given_labels,
-            "corrected": corrected,
-            "client": np.repeat(np.arange(self.data.n_clients), np.diff(self.data.offsets)),
-            "client_names": np.array(self.data.clients),
-            "class_names": np.array(self.data.class_names),
-            "source_index": self.data.source_index,
-        }
-        if self.sample_names is not None:
-            arrays["sample"] = np.array([self.sample_names[i] for i in self.data.source_index])
-        write("labels.npz", _npz(arrays))
-        write("predictions.npz", _npz({"predicted": predicted, "labels": self.data.test_labels}))
-        write("model.safetensors", safetensors.torch.save(exported))
-        self.folder.write_json("result.json", result)
+        ending = Ending(
+            config=self.config,
+            data=self.data,
+            sample_names=self.sample_names,
+            state=state,
+            evaluator=self.evaluator,
+            predicted=self._predict(state),
+            corrected=self.evaluator.corrected_labels(self.federation.client_states),
+            exported=self._exported(state),
+            seconds=seconds,
+        )
+        result = ending.write(self.folder, self.method_class.name)
         self.where.progress.finished(result)
         return result
 
@@ -330,9 +289,3 @@ def _check_model_file(folder: RunFolder, result: dict[str, Any]) -> None:
         raise RunFolderError(
             f"{path} is missing or damaged: remove {folder.path} and run the command again, or restore the file."
         )
-
-
-def _npz(arrays: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
