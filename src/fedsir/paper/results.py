@@ -95,19 +95,23 @@ class Filled:
 
 
 def fill(table: Table, scale: Scale, cells: Sequence[Cell], jobs_by_config: dict[str, Job]) -> Filled:
-    """Return the table, without blocks that no run has been made for; jobs are found by the hash of their settings."""
-    runs_by_cell = {(cell.variant.name, cell.alpha, cell.noise_rate): _finished(cell, jobs_by_config) for cell in cells}
-    wanted = list(dict.fromkeys((cell.alpha, cell.noise_rate) for cell in cells if cell.noise_rate is not None))
+    """Return the table with a block per α and noise rate that has runs; jobs are found by the hash of their settings.
+
+    A row without noise stands beside every noise rate of its α, and alone, at rate 0, where there is nothing else.
+    """
     blocks = []
-    for alpha, noise_rate in wanted:
-        assert noise_rate is not None, "chosen above"
-        rows = {
-            cell.variant.name: (cell.variant.title, runs_by_cell[cell.variant.name, alpha, cell.noise_rate])
-            for cell in cells
-            if cell.alpha == alpha and cell.noise_rate in (noise_rate, None)
-        }
-        blocks.append(_block(table, scale, alpha, noise_rate, rows))
-    return Filled(table, scale, tuple(block for block in blocks if any(line.runs for line in block.lines)))
+    for alpha in dict.fromkeys(cell.alpha for cell in cells):
+        found = [(cell, _finished(cell, jobs_by_config)) for cell in cells if cell.alpha == alpha]
+        measured = dict.fromkeys(cell.noise_rate for cell, runs in found if runs)
+        noise_rates = [rate for rate in measured if rate is not None]
+        for noise_rate in noise_rates or ([0.0] if measured else []):
+            rows = {
+                cell.variant.name: (cell.variant.title, runs)
+                for cell, runs in found
+                if cell.noise_rate in (noise_rate, None)
+            }
+            blocks.append(_block(table, scale, alpha, noise_rate, rows))
+    return Filled(table, scale, tuple(blocks))
 
 
 def _finished(cell: Cell, jobs_by_config: dict[str, Job]) -> list[FinishedRun]:

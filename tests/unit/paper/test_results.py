@@ -130,6 +130,22 @@ def test_files_show_all_runs_that_are_there(
     assert [block.noise_rate for block in second.filled().blocks] == [0.95]
 
 
+def test_a_row_without_noise_makes_no_blocks_of_its_own_beside_others(
+    tmp_path: Path, reproduction: Reproduction, finish: Callable[..., None]
+) -> None:
+    finish("fedavg-all-clean", 900)
+    (alone,) = reproduction.everything().blocks
+    assert rendering.heading(alone) == "α = 0.5, noise rate 0"
+    assert [line.name for line in alone.lines] == ["fedavg-all-clean"]
+    assert alone.lines[0].paper is not None and alone.lines[0].paper.accuracy == 0.8681
+    finish("fedavg", 500)
+    (block,) = reproduction.everything().blocks
+    assert block.noise_rate == 0.6
+    assert {line.name for line in block.lines if line.runs} == {"fedavg", "fedavg-all-clean"}
+    reproduction.write()
+    assert [path.name for path in tmp_path.glob("*.svg")] == ["table-cifar10-cpu-a0.5-n0.6.svg"]
+
+
 def test_a_folder_of_other_settings_is_refused_not_averaged(
     reproduction: Reproduction, finish: Callable[..., None]
 ) -> None:
