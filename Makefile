@@ -1,6 +1,6 @@
 # make demo   the main job, from a fresh machine          make test      the default tests
 # make lint   format, lint, types, import layers          make test-all  slow tests too
-# make bench  speed, memory, scale
+# make bench  speed, memory, scale                        make results   tables in results/ and docs/ from committed runs
 #
 # PIP_OPTIONS is handed to every pip install (another index, a proxy, …); PYTHON is what makes the environment.
 
@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS ?= -n 2
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all lint format bench clean
+.PHONY: setup demo test test-all lint format bench results clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -44,6 +44,9 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+results: setup
+	$(BIN)/python results/refresh.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,7 +1,9 @@
 """The results in this repository: every table there is what its committed runs give today."""
 
+import importlib.util
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,3 +31,23 @@ def test_a_table_can_be_made_again_from_its_runs(path: Path, tmp_path: Path) -> 
             f"{path.stem}.{ending} is not what its runs give: make it again with fedsir reproduce {name} "
             f"--scale {scale} --no-run --out {path.parent}"
         )
+
+
+@pytest.fixture(scope="module")
+def refresh() -> ModuleType:
+    """Return the script behind `make results`."""
+    spec = importlib.util.spec_from_file_location("refresh", RESULTS / "refresh.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_shows_what_the_tables_have(refresh: ModuleType) -> None:
+    page = refresh.PAGE.read_text()
+    assert refresh.PART.search(page)
+    assert refresh.filled(page) == page, "run `make results`"
+
+
+def test_every_table_is_one_that_is_refreshed(refresh: ModuleType) -> None:
+    assert {path.stem.rpartition("-")[0] for path in FILES} <= set(refresh.TABLES)
