@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,60 +9,12 @@ from rich.live import Live
 from rich.table import Table
 
 from fedsir.experiment.progress import duration, print_line
+from fedsir.experiment.sweep_clock import SweepClock
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fedsir.experiment.sweep import Job
-
-
-class SweepClock:
-    """Estimates the time a sweep still takes, from the runs of the same method that are finished or under way."""
-
-    def __init__(self, jobs: Sequence[Job], finished: Mapping[str, dict[str, Any]], workers: int) -> None:
-        self._workers = workers
-        self._open = {job.name: job for job in jobs if job.name not in finished}
-        self._shares = dict.fromkeys(self._open, 0.0)  # of each run's rounds that are done
-        self._began: dict[str, tuple[float, float]] = {}  # when a run started here, and with which share done
-        self._seconds: dict[str, list[float]] = {}  # whole runs, by kind
-
-    def started(self, job: Job) -> None:
-        self._began[job.name] = (time.monotonic(), self._shares[job.name])
-
-    def round_done(self, job: Job, t: int) -> None:
-        share = (t + 1) / (job.config.rounds + 1)
-        if self._shares[job.name] == 0.0 and t > 0:  # goes on with an earlier attempt
-            self._began[job.name] = (time.monotonic(), share)
-        self._shares[job.name] = share
-
-    def ended(self, job: Job) -> None:
-        if (pace := self._whole_run(job.name)) is not None:
-            self._seconds.setdefault(_kind(job), []).append(pace)
-        self._open.pop(job.name, None)
-
-    def seconds_left(self) -> float | None:
-        """Return the estimate, None before anything is known."""
-        under_way = {name: pace for name in self._open if (pace := self._whole_run(name)) is not None}
-        known = [pace for paces in self._seconds.values() for pace in paces] + list(under_way.values())
-        if not known:
-            return None
-        usual = sum(known) / len(known)
-        total = 0.0
-        for name, job in self._open.items():
-            same = self._seconds.get(_kind(job))
-            whole = under_way.get(name) or (sum(same) / len(same) if same else usual)
-            total += whole * (1 - self._shares[name])
-        return total / min(self._workers, len(self._open)) if self._open else 0.0
-
-    def _whole_run(self, name: str) -> float | None:
-        """Return how long the whole run takes at the pace of what was done here."""
-        began, share = self._began.get(name, (0.0, 0.0))
-        done = self._shares[name] - share
-        return (time.monotonic() - began) / done if name in self._began and done > 0 else None
-
-
-def _kind(job: Job) -> str:
-    return f"{job.config.method.name} {job.config.rounds} {job.config.data.n_train}"
 
 
 class SweepLines:

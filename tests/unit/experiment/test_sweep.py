@@ -8,13 +8,14 @@ import pytest
 from rich.console import Console
 
 from fedsir.errors import ConfigError, RunFolderError
-from fedsir.experiment import sweep_progress
+from fedsir.experiment import sweep_clock
 from fedsir.experiment.config import RunConfig
 from fedsir.experiment.recipes import resolve
 from fedsir.experiment.runner import Where, run_experiment
 from fedsir.experiment.sweep import Job, jobs_for, run_jobs
+from fedsir.experiment.sweep_clock import SweepClock
 from fedsir.experiment.sweep_estimate import estimate_jobs
-from fedsir.experiment.sweep_progress import SweepClock, SweepLines, SweepTable
+from fedsir.experiment.sweep_progress import SweepLines, SweepTable
 
 DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
 
@@ -134,29 +135,36 @@ def test_estimates_know_what_is_done(tmp_path: Path) -> None:
 
 def test_the_clock_goes_by_runs_of_the_same_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now = 0.0
-    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(sweep_clock.time, "monotonic", lambda: now)
     slow = [tiny(seed, rounds=3, name="fedprox") for seed in (0, 1)]
-    jobs = jobs_for([tiny(0, rounds=3), tiny(1, rounds=3), *slow], tmp_path)
+    jobs = jobs_for([tiny(0, rounds=3), tiny(1, rounds=3), *slow, tiny(rounds=3, name="fedlsr")], tmp_path)
     clock = SweepClock(jobs, {}, workers=1)
     assert clock.seconds_left() is None
     clock.started(jobs[0])
+    now = 4.0
     clock.round_done(jobs[0], 0)
+    assert clock.seconds_left() is None  # round 0 says nothing about the others
     now = 10.0
-    clock.round_done(jobs[0], 1)  # half of it: rounds 0 to 3
-    assert clock.seconds_left() == pytest.approx(10 + 3 * 20)
-    now = 20.0
+    clock.round_done(jobs[0], 1)
+    assert clock.seconds_left() == pytest.approx(2 * 6 + 4 * (4 + 3 * 6))
+    now = 22.0
     clock.round_done(jobs[0], 3)
     clock.ended(jobs[0])
     clock.started(jobs[2])
-    now = 30.0
-    clock.round_done(jobs[2], 0)  # a quarter of a run of the slow method
-    assert clock.seconds_left() == pytest.approx(20 + 30 + (20 + 40) / 2)  # the last is of a method not seen to end
+    now = 62.0
+    clock.round_done(jobs[2], 0)  # a method with a long round 0: it is not taken for the pace of the rest
+    assert clock.seconds_left() == pytest.approx(4 * 22)
+    now = 72.0
+    clock.round_done(jobs[2], 1)
+    # The last is of a method not seen yet: the mean of 22 s, seen whole, and of 40 + 3 * 10 s, a third of it seen.
+    assert clock.seconds_left() == pytest.approx(2 * 10 + 22 + 70 + (22 + 70 / 3) / (1 + 1 / 3))
     assert SweepClock(jobs, {}, workers=2).seconds_left() is None
+    assert SweepClock(jobs, {job.name: {} for job in jobs}, workers=2).seconds_left() == 0
 
 
 def test_a_resumed_run_counts_only_what_is_done_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now = 0.0
-    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(sweep_clock.time, "monotonic", lambda: now)
     (job,) = jobs_for([tiny(rounds=9)], tmp_path)
     clock = SweepClock([job], {}, workers=1)
     clock.started(job)
