@@ -107,7 +107,7 @@ def straight_run(tmp_path_factory: pytest.TempPathFactory) -> RunTiny:
     """Return a function that gives a method's uninterrupted run in one process, run once for all tests."""
     done: dict[str, Run] = {}
 
-    def run(method: str, **over: Any) -> Run:
+    def run(method: str, /, **over: Any) -> Run:
         config = tiny_config(method, **over)
         if config.sha256 not in done:
             folder = tmp_path_factory.mktemp("straight") / method

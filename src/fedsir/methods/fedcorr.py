@@ -154,7 +154,9 @@ class FedCorr(Method):
         split = split_by_score(lid, {k: TOO_FEW if k in n_visits else UNHEARD for k in fed.clients if k not in lid})
         accused = frozenset(split.noisy)
         corrections = fed.ask("correct", [k for k in losses if k in lid and k in accused], model=model)
-        noise_levels = {k: level for k, level in state.noise_levels.items() if k in accused}
+        # Of those who were clean before, the level 0 was no estimate.
+        known = frozenset(state.split.noisy) & accused if state.split else frozenset()
+        noise_levels = {k: level for k, level in state.noise_levels.items() if k in known}
         noise_levels |= {k: reply["noise_level"] for k, reply in corrections.items()} | dict.fromkeys(split.clean, 0.0)
         fed.record(
             loss=mean_loss(losses),

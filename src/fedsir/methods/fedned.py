@@ -92,7 +92,8 @@ class FedNed(FedAvg):
         flagged = [k for k, share in shares.items() if share > self.config.threshold]
         good = Joined([k for k in shares if k not in flagged and "model" in replies[k]], replies)
         model = average_by_samples(good) if good else state.model
-        fed.record(loss=mean_loss(replies), uncertainty=shares, left_out=flagged)
+        fed.record(loss=mean_loss(replies), uncertainty=shares, left_out=[k for k in shares if k not in good])
+        fed.record(pseudo_labelled=sum(reply["n_samples"] for reply in special.values() if "noisy_model" in reply))
         if self.config.negative_distillation and good:
             model = self.unlearn(model, [k for k in flagged if k in usual], usual, special, fed)
         extreme = [k for k in fed.clients if k in accused or k in flagged]
@@ -164,10 +165,12 @@ class FedNed(FedAvg):
                 n_teachers += 1
         if total is None:
             return model
-        (distilled,) = fed.compute("distil", model=model, targets=total / n_teachers, draw=draw).values()
+        targets = total / n_teachers
+        (distilled,) = fed.compute("distil", model=model, targets=targets, draw=draw).values()
         if not all(bool(tensor.isfinite().all()) for tensor in distilled["model"].values()):
             raise MethodError("Negative distillation diverged: lower method.distillation_lr, or switch it off.")
-        fed.record(bad_teachers=n_teachers, distillation_losses=distilled["losses"])
+        entropy = float(stages.negative.mean_entropy(targets))
+        fed.record(bad_teachers=n_teachers, target_entropy=entropy, distillation_losses=distilled["losses"])
         student: Weights = distilled["model"]
         return student
 

@@ -58,7 +58,7 @@ class Identify(Settings):
 
 
 class LogitAdjustment(Settings):
-    """Logit adjustment: of all clients in the warm-up, of the clean ones throughout."""
+    """Logit adjustment of clients' cross-entropy."""
 
     strength: float = Field(1.0, ge=0, description="τ of the adjustment; 0 = plain cross-entropy")
 

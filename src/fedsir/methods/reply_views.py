@@ -9,20 +9,20 @@ from fedsir.methods.base import ClientId, Reply
 
 
 class Joined(Mapping[ClientId, Reply]):
-    """The replies of several asks as one mapping, in the given order of clients."""
+    """The replies of several asks as one mapping: those of the clients in `order`, in that order."""
 
     def __init__(self, order: Sequence[ClientId], *parts: Mapping[ClientId, Reply]) -> None:
-        self._part_of = {client: part for part in parts for client in part}
-        self._order = [client for client in order if client in self._part_of]
+        part_of = {client: part for part in parts for client in part}
+        self._part_of = {client: part_of[client] for client in order if client in part_of}
 
     def __getitem__(self, client: ClientId) -> Reply:
         return self._part_of[client][client]
 
     def __iter__(self) -> Iterator[ClientId]:
-        return iter(self._order)
+        return iter(self._part_of)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._part_of)
 
 
 class FieldOf(Mapping[ClientId, Any]):

@@ -154,6 +154,7 @@ class RHFL(Method):
     @client_task
     def look(self, client: Client, draw: int) -> Reply:
         """Tell the mean loss on own samples, and the answers to the first public images."""
+        client.state.pop("moments", None)  # of a round that this client did not see the end of
         module = client.module(client.state["model"])
         loss = methods.local_training.training_loss(client, module, self.loss_of, self.config.batch_size)
         public = self.public_batches(client, draw)

@@ -16,11 +16,14 @@ from fedsir import methods, stages
 from fedsir.methods.base import Client, Federation, Method, MethodConfig, Reply, ServerState, Weights, client_task
 from fedsir.methods.fedavg import average_by_samples, mean_loss
 from fedsir.methods.reply_views import Joined
+from fedsir.methods.workload import FORWARD_SHARE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fedsir.methods.local_training import Batch
+
+COSINES = 0.02  # of a training epoch, about
 
 
 class RoFLConfig(MethodConfig):
@@ -89,7 +92,8 @@ class RoFL(Method):
         )
 
     def equivalent_epochs(self, rounds: int) -> float:
-        return rounds * (self.config.epochs + 0.35)  # one pass without gradients, and the cosines
+        n_passes = sum(t == 1 or self.has_pseudo_labels(t) for t in range(1, rounds + 1))  # see look_around
+        return rounds * (self.config.epochs + COSINES) + n_passes * FORWARD_SHARE
 
     def averaged(self, replies: Mapping[str, Reply]) -> Weights:
         if self.config.average == "samples":

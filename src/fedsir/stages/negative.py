@@ -22,7 +22,12 @@ def uncertainty(features: Tensor, head: nn.Module, masks: Tensor) -> Tensor:
     features : (n, d); masks : (passes, n, d)
     """
     mean = torch.stack([head(features * mask).softmax(dim=1) for mask in masks]).mean(dim=0)  # (n, C)
-    entropy: Tensor = -torch.special.xlogy(mean, mean).sum(dim=1).mean()
+    return mean_entropy(mean)
+
+
+def mean_entropy(probabilities: Tensor) -> Tensor:
+    """Return the entropy of each row of (n, C) in nats, mean over rows, a 0-dim tensor."""
+    entropy: Tensor = -torch.special.xlogy(probabilities, probabilities).sum(dim=1).mean()
     return entropy
 
 

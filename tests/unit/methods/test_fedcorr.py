@@ -131,6 +131,23 @@ def test_a_clean_clients_old_noise_level_is_forgotten() -> None:
     assert state.noise_levels["a"] == 0.0
 
 
+def test_a_client_accused_in_its_absence_has_no_noise_level_of_the_time_when_it_was_clean() -> None:
+    """Else it would be fine-tuned on; one that was accused before keeps what it told then."""
+    split = ClientSplit(("a", "c"), ("d",), {}, {}, {}, None, has_two_groups=True)
+    before = first_state(
+        split=split,
+        noise_levels={"a": 0.0, "c": 0.0, "d": 0.3},
+        lid_sums={"c": 5.0, "d": 5.2},
+        n_visits={"c": 1, "d": 1},
+    )
+    state = fedcorr().round(2, before, Diary("abcde", answer, participants=["a", "b", "e"]))
+    assert state.split is not None and set(state.split.noisy) == {"c", "d"}
+    assert state.noise_levels == {"a": 0.0, "b": 0.0, "d": 0.3, "e": 0.0}
+    fed = Diary("abcde", answer)
+    fedcorr().round(6, state, fed)
+    assert fed.pages[0][:2] == ("train", ["a", "b", "e"])
+
+
 def test_who_cannot_be_assessed_counts_as_noisy_with_the_reason() -> None:
     def reply(task: str, client: str) -> dict[str, Any]:
         return answer(task, client) | ({"lid": None} if client == "b" else {})

@@ -97,6 +97,18 @@ def test_what_must_not_be_mirrored_is_not(make_client: MakeClient) -> None:
     assert torch.allclose(view(images, torch.tensor([MIRRORED])), images, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "view",
+    [{"strength": 0.4}, {"hue": 0.05}, {"jitter_chance": 0.3}, {"grey_chance": 0.5}],
+    ids=lambda view: next(iter(view)),
+)
+def test_every_setting_of_the_view_matters(view: dict[str, float], make_client: MakeClient) -> None:
+    images, client = normalised(1), coloured(make_client(), flip=False)
+    drawn = torch.tensor([[0.9, 0.5, 0.2, 0.3, 0.4, 0.9, 0.3]])  # jittered, not grey
+    usual, other = (fedlsr(**settings).second_view(client)(images, drawn) for settings in ({}, {"view": view}))
+    assert not torch.allclose(usual, other, atol=1e-3)
+
+
 # ---------------------------------------------------------------- training
 
 

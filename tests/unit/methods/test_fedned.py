@@ -151,6 +151,7 @@ def test_once_extreme_always_asked_for_two_models() -> None:
     assert after.model["w"].item() == pytest.approx((1 + 2 + 6 + 8 + 20) / 10 + 100)
     assert fed.teachers() == [NOISY_MODEL]
     assert after.extreme == ["b"]
+    assert (fed.values["left_out"], fed.values["pseudo_labelled"]) == ([], 1)
 
 
 def test_an_extreme_clients_pseudo_labelled_model_may_be_left_out_too() -> None:
@@ -171,6 +172,10 @@ def test_a_client_without_a_sure_pseudo_label_has_nothing_to_average() -> None:
     assert fed.values["uncertainty"]["b"] == pytest.approx(2 / 1.2)  # of the model that it has
     assert fed.values["uncertainty"]["a"] == pytest.approx(1 / 1.2)  # so that nobody else moves up
     assert after.model["w"].item() == pytest.approx((1 + 6 + 8 + 20) / 9 + 100)
+    assert (fed.values["left_out"], fed.values["pseudo_labelled"]) == (["b"], 0)
+    sure_enough = Computing(CLIENTS, reply)  # below the threshold, and still nothing of it is averaged
+    fedned().round(12, state("b"), sure_enough)
+    assert sure_enough.values["left_out"] == ["b"]
     nobody = Computing(CLIENTS, reply, participants=["b"])
     assert fedned().round(12, state("b"), nobody).model["w"].item() == 0.0
 

@@ -67,6 +67,13 @@ def test_points_that_coincide_are_near_zero_and_finite() -> None:
     assert local_intrinsic_dimension(saturated).isfinite().all()
 
 
+def test_one_answer_unlike_all_others_decides_the_mean_of_a_sure_model() -> None:
+    lid = local_intrinsic_dimension(torch.eye(3)[[0] * 40 + [1]])
+    # Its twenty neighbours are all √2 away: -20 / (20 · log(√2 / (√2 + 1e-6)) + 1e-6).
+    assert lid[-1] == pytest.approx(20 / (20e-6 / 2**0.5 - 1e-6), rel=1e-5)
+    assert lid[-1] > 1e6 and lid[:-1].max() < 0.1
+
+
 def test_few_points() -> None:
     assert torch.allclose(
         local_intrinsic_dimension(random_points(5, 3), 20), by_the_formula(random_points(5, 3), 4), rtol=1e-9
