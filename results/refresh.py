@@ -10,6 +10,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from fedsir.experiment.finished_runs import provenance_of
+from fedsir.experiment.sweep import jobs_for
+from fedsir.experiment.sweep_file import read_sweep
 from fedsir.paper.variants import METHODS as ROWS
 from fedsir.paper.variants import REFERENCES
 
@@ -34,8 +37,19 @@ def commands() -> dict[tuple[str, ...], str | None]:
         )
         for rate in NOISE_RATES
     }
-    sweep = ("sweep", "results/digits/sweep.toml", "--out", "results/digits/runs", "--json")
-    return {("reproduce", table, *CIFAR): None for table in TABLES} | digits | {sweep: "digits/digits.json"}
+    return {("reproduce", table, *CIFAR): None for table in TABLES} | digits
+
+
+def digits_results() -> dict[str, Any]:
+    """Return what `fedsir sweep results/digits/sweep.toml --json` prints once all runs are finished."""
+    jobs = jobs_for(read_sweep(RESULTS / "digits" / "sweep.toml"), RESULTS / "digits" / "runs")
+    results = {job.name: job.result() for job in jobs}
+    if missing := [name for name, result in results.items() if result is None]:
+        raise SystemExit(f"results/digits/runs lacks {len(missing)} run(s) of the sweep, the first is {missing[0]}.")
+    for name, result in results.items():
+        assert result is not None, "none is missing"
+        result["run_dir"] = f"results/digits/runs/{name}"
+    return {"results": results, "failures": {}, "provenance": provenance_of(job.folder for job in jobs)}
 
 
 def digits_table() -> str:
@@ -84,9 +98,18 @@ def main() -> None:
         print("fedsir", *words, flush=True)
         done = subprocess.run([sys.executable, "-m", "fedsir", *words], cwd=ROOT, stdout=subprocess.PIPE, check=True)
         if file is not None:
-            (RESULTS / file).write_text(json.dumps(json.loads(done.stdout), ensure_ascii=False, indent=1) + "\n")
-    (RESULTS / "digits/table.md").write_text(digits_table())
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+            _write(RESULTS / file, _pretty(json.loads(done.stdout)))
+    _write(RESULTS / "digits/digits.json", _pretty(digits_results()))
+    _write(RESULTS / "digits/table.md", digits_table())
+    _write(PAGE, filled(PAGE.read_text(encoding="utf-8")))
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

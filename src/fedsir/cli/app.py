@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -51,6 +52,9 @@ def _root(
 
 def main() -> None:
     """Run the command line; what a user can put right is one line and code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without α and ± shows ? rather than a traceback
+            stream.reconfigure(errors="replace")
     try:
         app(standalone_mode=True)
     except FedsirError as problem:

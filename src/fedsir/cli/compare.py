@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 HEADER = ("method", "seeds", "accuracy", "±", "sd", "difference", "identified", "label noise")
 LEGEND = (
     "±: 95 % bootstrap over the test images, mean over the seeds. sd: standard deviation over the seeds. "
-    "difference: to the row without one; * where the paired bootstrap over the same test images excludes zero."
+    "difference: to {base}; * where the paired bootstrap over the same test images excludes zero, which says nothing "
+    "about other seeds."
 )
 
 
@@ -30,7 +30,10 @@ def compare(
     ],
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only runs with this setting, e.g. --only data.noise_rate=0.3."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Only runs with this setting, e.g. --only data.noise_rate=0.3; KEY= if it is not set. Repeatable.",
+        ),
     ] = None,
     against: Annotated[
         str | None, typer.Option(metavar="METHOD", help="What the others are compared with. Default: the first row.")
@@ -49,13 +52,13 @@ def compare(
 
     if latex + markdown + as_json > 1:
         raise ConfigError("--latex, --markdown and --json: choose one.")
-    chosen = {key: value for text in only or () for key, value in flat(parse_assignment(text))}
+    chosen = {key: value for text in only or () for key, value in flat(parse_assignment(text, "--only"))}
     rows = compare_runs(folders, chosen, against)
     for folder in folders:
         if left_out := unfinished_in(folder):
             typer.echo(f"fedsir: left out of {folder}, not finished: {_some(left_out)}", err=True)
     if as_json:
-        typer.echo(json.dumps([row.as_dict() for row in rows], ensure_ascii=False))
+        options.echo_json([row.as_dict() for row in rows])
     elif latex:
         typer.echo(_latex(rows))
     elif markdown:
@@ -70,17 +73,22 @@ def _some(folders: list[Path], n: int = 3) -> str:
 
 
 def _cells(row: Row, separator: str = " ") -> tuple[str, ...]:
-    mark = "*" if row.is_different else ""
     return (
         separator.join((row.method, *row.settings)),
         str(len(row.seeds)),
         f"{row.accuracy:.1%}",
         f"{row.half_width:.1%}",
         "–" if row.seed_spread is None else f"{row.seed_spread:.1%}",
-        "–" if row.difference is None else f"{100 * row.difference:+.1f}{mark}",
+        _difference(row),
         "–" if row.identification is None else f"{row.identification:.0%}",
         "–" if row.noise_after is None else f"{row.noise_before:.1%} → {row.noise_after:.1%}",
     )
+
+
+def _difference(row: Row) -> str:
+    if row.difference is None:
+        return "–" if row.is_base else "no common seed"
+    return f"{100 * row.difference:+.1f}{'*' if row.is_different else ''}"
 
 
 def _table(rows: list[Row]) -> None:
@@ -96,7 +104,8 @@ def _table(rows: list[Row]) -> None:
     # A setting's name is read whole, also where the terminal must break the line.
     needed = console.measure(table, options=console.options.update(width=1000)).maximum
     Console(width=max(console.width, needed)).print(table)
-    console.print(LEGEND, style="dim", highlight=False)
+    base = next(row for row in rows if row.is_base)
+    console.print(LEGEND.format(base=_cells(base)[0]), style="dim", highlight=False, markup=False)
 
 
 def _markdown(rows: list[Row]) -> str:

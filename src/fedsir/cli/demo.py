@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +27,6 @@ def demo(
         folder = out / f"{method}-n{noise_rate:g}-s{seed}"
         results[method] = execute(resolve("digits", tree), out=folder, workers=options.n_workers(workers))
     if as_json:
-        typer.echo(json.dumps(results, ensure_ascii=False))
+        options.echo_json(results)
     else:
         result_table(list(results.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ def doctor(data_dir: options.DataDir = None, as_json: options.Json = False) -> N
     """Show versions, device, data found and what runs share, and test that runs are deterministic on this machine."""
     found = _examine(data_dir)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        options.echo_json(found)
     else:
         _print(found)
     if not found["deterministic"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
@@ -28,7 +27,7 @@ def list_(
     """List methods, datasets, recipes, models, or the tables and figures that `fedsir reproduce` makes."""
     found = _LISTS[kind]()
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        options.echo_json(found)
         return
     width = max(map(len, found), default=0)
     for name, text in found.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +42,7 @@ DataDir = Annotated[
     typer.Option(help="Where CIFAR and weights lie. Default: $FEDSIR_DATA, else the user's cache."),
 ]
 Download = Annotated[bool, typer.Option("--download", help="Fetch missing public data, checked by their hash.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on the last line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON, the last one.")]
 
 
 def settings(
@@ -83,6 +84,13 @@ def n_workers(given: int | None) -> int:
     if given < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {given})")
     return given
+
+
+def echo_json(value: Any) -> None:
+    """Print one line of strict JSON: numbers that JSON has no word for are null."""
+    from fedsir.experiment.run_folder import strict_json
+
+    typer.echo(json.dumps(strict_json(value), ensure_ascii=False, allow_nan=False))
 
 
 def size(n_bytes: float) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -49,7 +47,7 @@ def plan(
 
     planned = plan_run(config, workers=options.n_workers(workers), data_dir=data_dir, download=download)
     if as_json:
-        typer.echo(json.dumps(planned, ensure_ascii=False))
+        options.echo_json(planned)
     else:
         _print(planned)
 

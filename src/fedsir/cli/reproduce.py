@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -59,6 +58,8 @@ def reproduce(
 
     Examples: `fedsir reproduce table-cifar10`, `fedsir reproduce ablation --scale cpu --noise-rate 0.9`.
     """
+    from fedsir.experiment.devices import check_device
+    from fedsir.experiment.run_folder import usable_folder
     from fedsir.paper.reproduction import Reproduction
 
     if what not in KNOWN:
@@ -76,14 +77,19 @@ def reproduce(
     where: dict[str, Any] = {"device": device, "data_dir": data_dir, "download": download}
     figure = FIGURES.get(what)
     if figure and figure.table is None:
-        _similarity(SCALES[scale], chosen, out, where, is_dry=dry_run or no_run, as_json=as_json)
+        _similarity(SCALES[scale], chosen, out, where, dry_run=dry_run, no_run=no_run, as_json=as_json)
         return
     table = TABLES[figure.table if figure and figure.table else what]
+    check_device(device)
     reproduction = Reproduction.of(table, SCALES[scale], chosen, out)
+    if no_run:
+        reproduction = reproduction.of_what_is_there()
     n_workers = options.n_workers(workers)
     if dry_run:
         hours(reproduction.jobs, n_workers, data_dir, download=download, as_json=as_json)
         return
+    if not no_run:
+        usable_folder(out)
     outcome = None if no_run else execute(reproduction.jobs, workers=n_workers, **where)
     filled = reproduction.filled()
     if not filled.runs:
@@ -121,9 +127,7 @@ def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
     from fedsir.paper import rendering
 
     if as_json:
-        typer.echo(
-            json.dumps(rendering.as_json(filled) | {"files": [str(path) for path in written]}, ensure_ascii=False)
-        )
+        options.echo_json(rendering.as_json(filled) | {"files": [str(path) for path in written]})
         return
     console = Console()
     if not console.is_terminal:
@@ -146,7 +150,14 @@ def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
 
 
 def _similarity(
-    scale: Scale, chosen: Selection, out: Path, where: dict[str, Any], *, is_dry: bool, as_json: bool
+    scale: Scale,
+    chosen: Selection,
+    out: Path,
+    where: dict[str, Any],
+    *,
+    dry_run: bool,
+    no_run: bool,
+    as_json: bool,
 ) -> None:
     from fedsir.paper import figures
 
@@ -156,16 +167,18 @@ def _similarity(
             "figure-similarity shows one client once: give one --alpha, one of --seeds, and no --methods."
         )
     config = figures.similarity_config(scale, alphas[0], seeds[0])
-    if is_dry:
-        raise ConfigError("figure-similarity has no runs: it trains one client once per noise rate, a minute or less.")
-    found, written = figures.similarity(config, scale, out, noise_rates=chosen.noise_rates, **where)
+    if dry_run:
+        raise ConfigError(
+            "figure-similarity has no runs: it trains one client once per noise rate; seconds at smoke, else minutes."
+        )
+    found, written = figures.similarity(config, scale, out, noise_rates=chosen.noise_rates, no_run=no_run, **where)
     statistics = [
         {"noise_rate": rate, "mean": told.mean, "energy": told.energy}
         for rate, told in zip(found.noise_rates, found.off_diagonal, strict=True)
     ]
     if as_json:
         files = [str(path) for path in written]
-        typer.echo(json.dumps({"client": found.client, "off_diagonal": statistics, "files": files}, ensure_ascii=False))
+        options.echo_json({"client": found.client, "off_diagonal": statistics, "files": files})
         return
     typer.echo(f"client {found.client} of {config.data.dataset}, {found.n_samples} images, α = {alphas[0]:g}")
     for told in statistics:

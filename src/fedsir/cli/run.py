@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +59,7 @@ def run(
         download=download,
     )
     if as_json:
-        typer.echo(json.dumps(result, ensure_ascii=False))
+        options.echo_json(result)
     else:
         result_table([result])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from fedsir.cli import options
@@ -31,4 +29,7 @@ def show(
         seed=seed,
         assignments=assignments,
     )
-    typer.echo(json.dumps(config.tree(), ensure_ascii=False) if as_json else config.to_toml(), nl=as_json)
+    if as_json:
+        options.echo_json(config.tree())
+    else:
+        typer.echo(config.to_toml(), nl=False)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedsir.cli import INTERRUPTED, options
-from fedsir.errors import ConfigError, FedsirError
-from fedsir.methods import method_file
+from fedsir.errors import FedsirError
 
 if TYPE_CHECKING:
     from fedsir.experiment.sweep import Job, Outcome
@@ -47,25 +45,26 @@ def sweep(
 
     Example: `fedsir sweep seeds.toml --workers 4`, then `fedsir compare runs/*`.
     """
+    from fedsir.experiment.devices import check_device
     from fedsir.experiment.finished_runs import provenance_of
+    from fedsir.experiment.run_folder import usable_folder
     from fedsir.experiment.sweep import jobs_for
     from fedsir.experiment.sweep_file import read_sweep
 
-    configs = [options.without_foreign_model(config) for config in read_sweep(file)]
-    for name in {config.method.name for config in configs}:
-        if method_file.is_in_file(name) and name not in (trusted or ()):
-            raise ConfigError(f"{file} would run the code in {name}: if you trust it, say so with --method {name}.")
+    configs = [options.without_foreign_model(config) for config in read_sweep(file, trusted or ())]
+    check_device(device)
     jobs = jobs_for(configs, out)
     n_workers = options.n_workers(workers)
     if dry_run:
         hours(jobs, n_workers, data_dir, download=download, as_json=as_json)
         return
+    usable_folder(out)
     outcome = execute(jobs, workers=n_workers, device=device, data_dir=data_dir, download=download)
     if as_json:
         made = provenance_of(job.folder for job in jobs if job.name in outcome.results)
         told = {"results": outcome.results, "failures": outcome.failures, "provenance": made}
-        typer.echo(json.dumps(told, ensure_ascii=False))
-    else:
+        options.echo_json(told)
+    elif outcome.results:
         typer.echo(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
     refuse_failures(outcome)
 
@@ -101,22 +100,16 @@ def hours(
     jobs: Sequence[Job], workers: int, data_dir: Path | None, *, download: bool = False, as_json: bool = False
 ) -> None:
     """Print what is still to be run and how long that takes, from timed training steps."""
-    from fedsir.experiment.sweep_estimate import estimate_jobs
+    from fedsir.experiment.progress import duration
+    from fedsir.experiment.sweep_estimate import estimate_jobs, time_in_all
 
     estimates = estimate_jobs(jobs, data_dir=data_dir, download=download)
-    total = sum(seconds for seconds in estimates.values() if seconds is not None) / workers
+    total = time_in_all([seconds for seconds in estimates.values() if seconds is not None], workers)
     if as_json:
         runs = [{"run": name, "seconds": seconds} for name, seconds in estimates.items()]
-        typer.echo(json.dumps({"hours": total / 3600, "workers": workers, "runs": runs}, ensure_ascii=False))
+        options.echo_json({"hours": total / 3600, "workers": workers, "runs": runs})
         return
-    for line in _hour_lines(estimates):
-        typer.echo(line)
+    for name, seconds in estimates.items():
+        typer.echo(f"{'finished' if seconds is None else duration(seconds):>9}  {name}")
     n_open = sum(seconds is not None for seconds in estimates.values())
-    typer.echo(f"{n_open} of {len(jobs)} runs to do: about {total / 3600:.2f} hours with {workers} worker(s)")
-
-
-def _hour_lines(estimates: dict[str, Any]) -> list[str]:
-    return [
-        f"{'finished' if seconds is None else f'{seconds / 3600:.2f} h':>9}  {name}"
-        for name, seconds in estimates.items()
-    ]
+    typer.echo(f"{n_open} of {len(jobs)} runs to do: about {duration(total)} with {workers} worker(s)")

@@ -92,6 +92,7 @@ def paired_difference(
     correct_a: NDArray[np.bool_],
     correct_b: NDArray[np.bool_],
     *,
+    images: NDArray[np.int64] | None = None,
     resamples: int = RESAMPLES,
     confidence: float = 0.95,
     seed: int = 123,
@@ -105,6 +106,8 @@ def paired_difference(
     ----------
     correct_a, correct_b : (n,) bool, whether each model is right on test image i, in the same order; (models, n) for
         the mean of several.
+    images : (n,) which image each entry is about, where several runs are put one after the other: what all runs say
+        about one image is drawn together, so that more runs on the same images do not count as more images.
     resamples, confidence, seed : as in `percentile_interval`.
     """
     _check_outcomes(correct_a, "correct_a")
@@ -115,6 +118,10 @@ def paired_difference(
             f"correct_a has {correct_a.shape[-1]} test images and correct_b {correct_b.shape[-1]}; "
             "a paired difference needs the same images for both models."
         )
+    if images is not None:
+        worth = np.atleast_2d(correct_a).mean(axis=0) - np.atleast_2d(correct_b).mean(axis=0)
+        low, high = _interval(_resampled_images(worth, images, resamples, seed), confidence)
+        return Difference(float(worth.mean()), low, high, is_significant=low > 0 or high < 0)
     if correct_a.ndim == 2 or correct_b.ndim == 2:
         worth = np.atleast_2d(correct_a).mean(axis=0) - np.atleast_2d(correct_b).mean(axis=0)
         low, high = _interval(_resampled_means(worth, resamples, seed, "difference"), confidence)
@@ -141,6 +148,20 @@ def _resampled_means(worth: NDArray[np.float64], resamples: int, seed: int, what
     rng = KeyedRandom(seed, ("bootstrap", what)).for_numpy()
     drawn = rng.multinomial(worth.size, counts / worth.size, size=resamples)  # (resamples, values)
     means: NDArray[np.float64] = drawn @ values / worth.size
+    return means
+
+
+def _resampled_images(
+    worth: NDArray[np.float64], images: NDArray[np.int64], resamples: int, seed: int
+) -> NDArray[np.float64]:
+    """Return the mean worth of an entry in each resample of whole images, (resamples,); worth, images (n,)."""
+    _, owner = np.unique(images, return_inverse=True)
+    total, n_entries = np.bincount(owner, worth), np.bincount(owner)
+    # Images that are alike are drawn together: the resample needs only how many of each kind there are.
+    kinds, counts = np.unique(np.column_stack([total.round(12), n_entries]), axis=0, return_counts=True)
+    rng = KeyedRandom(seed, ("bootstrap", "difference of several runs")).for_numpy()
+    drawn = rng.multinomial(total.size, counts / total.size, size=resamples)  # (resamples, kinds)
+    means: NDArray[np.float64] = drawn @ kinds[:, 0] / (drawn @ kinds[:, 1])
     return means
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsir.data.public import HELD_OUT
 from fedsir.errors import ConfigError, RunFolderError, did_you_mean
 from fedsir.evaluate.reports import Report
 from fedsir.evaluate.statistics import Difference, paired_difference
@@ -28,7 +29,8 @@ class Row(Report):
     accuracy : mean over the seeds
     seed_spread : standard deviation over the seeds (n - 1); None with one seed
     half_width : 95 % bootstrap half-width over the test images, mean over the seeds: nothing about other seeds
-    difference : accuracy minus that of the row it is compared with, over the seeds both have; None where there are none
+    is_base : whether the others are compared with it
+    difference : accuracy minus that of the base, over the seeds both have; None where there are none, and of the base
     is_different : whether the paired bootstrap over the same test images excludes zero; None without `difference`
     identification, noise_before, noise_after : means over the seeds; None where undefined
     """
@@ -39,6 +41,7 @@ class Row(Report):
     accuracy: float
     seed_spread: float | None
     half_width: float
+    is_base: bool
     difference: float | None
     is_different: bool | None
     identification: float | None
@@ -72,7 +75,8 @@ def _chosen(runs: list[FinishedRun], only: Mapping[str, Any]) -> list[FinishedRu
         if not any(key in run.settings for run in runs) and key != "seed":
             known = {name for run in runs for name in run.settings}
             raise ConfigError(f"--only {key}={value}: none of the runs has that setting.{did_you_mean(key, known)}")
-        left = [run for run in runs if (run.seed if key == "seed" else run.settings.get(key)) == value]
+        wanted = None if value == "" else value  # nothing after the = is a setting that is not set
+        left = [run for run in runs if (run.seed if key == "seed" else run.settings.get(key)) == wanted]
         if not left:
             raise ConfigError(f"--only {key}={value}: no run is left.")
         runs = left
@@ -95,11 +99,23 @@ def _refuse_mixed_folder(folder: Path, runs: Sequence[FinishedRun]) -> None:
     for run in runs[1:]:
         for key in sorted(run.settings.keys() | runs[0].settings.keys()):
             ours, theirs = runs[0].settings.get(key), run.settings.get(key)
-            if not key.startswith("method") and ours != theirs:
+            # Public images from elsewhere take none from the clients.
+            is_no_matter = key.startswith("method") or (key == "data.public" and HELD_OUT not in (ours, theirs))
+            if not is_no_matter and ours != theirs:
                 raise RunFolderError(
-                    f"{folder} holds runs under different conditions: {key} is {ours} in {runs[0].folder.name} and "
-                    f"{theirs} in {run.folder.name}. Choose with --only {key}={ours}, or name the runs one by one."
+                    f"{folder} holds runs under different conditions: {key} is {_said(ours)} in {runs[0].folder.name} "
+                    f"and {_said(theirs)} in {run.folder.name}. Choose with --only {key}={_value(ours)} or "
+                    f"--only {key}={_value(theirs)}, or name the runs one by one."
                 )
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else _value(value)
+
+
+def _value(value: Any) -> str:
+    """Return a setting's value as `--only` takes it; nothing stands for one that is not set."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
@@ -110,6 +126,11 @@ def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
         if ours != theirs:
             raise RunFolderError(
                 f"{first.folder} is on {ours} and {run.folder} on {theirs}: compare runs on one data set at a time."
+            )
+        if None not in (first.images_sha256, run.images_sha256) and first.images_sha256 != run.images_sha256:
+            raise RunFolderError(
+                f"{first.folder} and {run.folder} were run on different images, though both call them {ours}: the "
+                "data have changed in between. Run one of them again."
             )
     seen: dict[tuple[Any, ...], Path] = {}
     for run in runs:
@@ -123,7 +144,8 @@ def summary(group: Sequence[FinishedRun], base: Sequence[FinishedRun], settings:
     """Return the row of runs that differ in their seed only; `base` are the runs it is compared with."""
     results = [run.result for run in group]
     accuracies = [result["accuracy"] for result in results]
-    difference = None if group is base else difference_between(group, base)
+    is_base = group is base
+    difference = None if is_base else difference_between(group, base)
     return Row(
         method=results[0]["method"],
         settings=settings,
@@ -131,6 +153,7 @@ def summary(group: Sequence[FinishedRun], base: Sequence[FinishedRun], settings:
         accuracy=float(np.mean(accuracies)),
         seed_spread=float(np.std(accuracies, ddof=1)) if len(group) > 1 else None,
         half_width=float(np.mean([result["accuracy_half_width"] for result in results])),
+        is_base=is_base,
         difference=None if difference is None else difference.mean,
         is_different=None if difference is None else difference.is_significant,
         identification=_mean([result["identification_accuracy"] for result in results]),
@@ -143,16 +166,32 @@ def difference_between(group: Sequence[FinishedRun], base: Sequence[FinishedRun]
     """Return the paired difference over the test images of all seeds that both sides have."""
     by_seed = {run.seed: run for run in base}
     pairs = [(run, by_seed[run.seed]) for run in group if run.seed in by_seed]
-    pairs = [(a, b) for a, b in pairs if np.array_equal(a.test_labels, b.test_labels)]
+    pairs = [(a, b) for a, b in pairs if _same_images(a, b)]
     if not pairs:
         return None
     # Several models of one run weigh as one: an image is worth the share of them that are right.
-    ours, theirs = (_side_by_side([pair[i].correct for pair in pairs]) for i in (0, 1))
-    return paired_difference(ours, theirs)
+    ours, theirs = (np.concatenate([pair[i].correct for pair in pairs], axis=-1) for i in (0, 1))
+    images = _images([run for run, _ in pairs]) if len(pairs) > 1 else None
+    return paired_difference(ours, theirs, images=images)
 
 
-def _side_by_side(correct: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    return np.concatenate(correct, axis=-1)
+def _same_images(one: FinishedRun, other: FinishedRun) -> bool:
+    if one.test_rows is not None and other.test_rows is not None:
+        return np.array_equal(one.test_rows, other.test_rows)
+    return np.array_equal(one.test_labels, other.test_labels)
+
+
+def _images(runs: Sequence[FinishedRun]) -> NDArray[np.int64]:
+    """Return which image each test image of each run is, one run after the other: seeds may share them.
+
+    Folders from before this was stored: the same images if their labels are the same, else all different ones.
+    """
+    rows = [run.test_rows for run in runs if run.test_rows is not None]
+    if len(rows) == len(runs):
+        return np.concatenate(rows)
+    if all(_same_images(run, runs[0]) for run in runs):
+        return np.tile(np.arange(len(runs[0].test_labels)), len(runs))
+    return np.arange(sum(len(run.test_labels) for run in runs))
 
 
 def _telling(run: FinishedRun, groups: list[list[FinishedRun]]) -> tuple[str, ...]:

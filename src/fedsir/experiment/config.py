@@ -104,12 +104,12 @@ def merge(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     return merged
 
 
-def parse_assignment(text: str) -> Tree:
+def parse_assignment(text: str, option: str = "--set") -> Tree:
     """Return the tree of one `a.b=c`; c is read as TOML where it is TOML (numbers, true, lists), else as a string."""
     key, equals, value_text = text.partition("=")
     key = key.strip()
     if not equals or not key or not all(key.split(".")):
-        raise ConfigError(f"--set {text}: give a key and a value, as in --set method.lr=0.001.")
+        raise ConfigError(f"{option} {text}: give a key and a value, as in {option} method.lr=0.001.")
     try:
         read = tomllib.loads(f"value = {value_text}")
     except tomllib.TOMLDecodeError:

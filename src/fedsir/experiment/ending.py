@@ -80,7 +80,8 @@ class Ending:
         by_client = {client: report.as_dict() for client, report in labels_by_client.items()}
         folder.write_json("relabelling.json", {"overall": labels.as_dict(), "by_client": by_client})
         folder.write("labels.npz", _npz(self._label_arrays()))
-        folder.write("predictions.npz", _npz({"predicted": self.predicted, "labels": self.data.test_labels}))
+        test = {"labels": self.data.test_labels, "rows": self.data.test_rows}  # rows: which images, whatever the seed
+        folder.write("predictions.npz", _npz({"predicted": self.predicted} | test))
         folder.write("model.safetensors", safetensors.torch.save(self.exported))
         folder.write_json("result.json", result)
         return result

@@ -20,10 +20,9 @@ from fedsir.engines.federation import n_participants
 from fedsir.engines.replies import MEMORY as REPLIES_IN_MEMORY
 from fedsir.engines.wire import decode, encode
 from fedsir.experiment.evaluation import describe_data
-from fedsir.experiment.initial_model import stock_model
+from fedsir.experiment.initial_model import initial_model
 from fedsir.methods.registry import method_class
 from fedsir.methods.workload import FORWARD_SHARE, Size
-from fedsir.models.build import training_model
 from fedsir.models.weights import load_weights, weights_of
 from fedsir.randomness import KeyedRandom
 
@@ -45,12 +44,14 @@ def plan_run(
     public = load_public(config.data, data_dir=data_directory(data_dir), seed=config.seed, download=download)
     data, truth = build_federation(config.data, source, seed=config.seed, public=public)
     method_class(config.method.name)(config.method).check(data.counts())
-    return describe_data(data, truth) | {"estimate": estimate(config, data, workers)}
+    # With its pretrained weights: a run that would not find them must not look possible.
+    module = initial_model(config, data, data_directory(data_dir), download=download).module
+    return describe_data(data, truth, source.images_sha256) | {"estimate": estimate(config, data, module, workers)}
 
 
-def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, Any]:
-    """Return expected seconds, memory, bytes per model, and the speed they rest on."""
-    seconds_per_image, seconds_per_call, model_bytes = _time_training(config, data)
+def estimate(config: RunConfig, data: FederatedData, module: nn.Module, workers: int) -> dict[str, Any]:
+    """Return expected seconds, memory, bytes per model, and the speed they rest on; trains `module` a little."""
+    seconds_per_image, seconds_per_call, model_bytes = _time_training(config, data, module)
     method = method_class(config.method.name)(config.method)
     size = Size(
         rounds=config.rounds,
@@ -80,10 +81,9 @@ def estimate(config: RunConfig, data: FederatedData, workers: int) -> dict[str, 
     }
 
 
-def _time_training(config: RunConfig, data: FederatedData) -> tuple[float, float, int]:
+def _time_training(config: RunConfig, data: FederatedData, module: nn.Module) -> tuple[float, float, int]:
     """Return seconds per image of a training step on one core, seconds per call of a client, and a model's bytes."""
     torch.set_num_threads(1)
-    module = training_model(stock_model(config, data), config.model.name, data.image_size)
     batch = min(config.method.batch_size, 64)
     images = torch.zeros(batch, data.channels, *data.image_size, dtype=torch.uint8)
     generator = KeyedRandom(config.seed).for_torch()

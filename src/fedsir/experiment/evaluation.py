@@ -83,13 +83,14 @@ class Evaluator:
         return overall(by_client, self._judged), by_client
 
 
-def describe_data(data: FederatedData, truth: GroundTruth) -> dict[str, Any]:
+def describe_data(data: FederatedData, truth: GroundTruth, images_sha256: str) -> dict[str, Any]:
     """Return data.json: who holds what, who is really noisy, and the noise that was realised."""
     from fedsir.data.federation import noise_by_client
 
     return {
         "name": data.name,
         "sha256": data.sha256,
+        "images_sha256": images_sha256,  # the same for all seeds and settings
         "class_names": list(data.class_names),
         "n_train": len(data.given_labels),
         "n_test": len(data.test_labels),

@@ -36,7 +36,7 @@ class InitialModel:
     source: dict[str, Any]
 
 
-def stock_model(config: RunConfig, data: FederatedData) -> nn.Module:
+def _stock_model(config: RunConfig, data: FederatedData) -> nn.Module:
     """Return the model of these settings for these data, with random weights that the seed decides."""
     return build_model(
         config.model,
@@ -49,7 +49,7 @@ def stock_model(config: RunConfig, data: FederatedData) -> nn.Module:
 
 def initial_model(config: RunConfig, data: FederatedData, data_dir: Path, *, download: bool) -> InitialModel:
     """Return the model that a run with these settings starts from; pretrained weights lie in `data_dir`."""
-    stock = stock_model(config, data)
+    stock = _stock_model(config, data)
     source = load_pretrained(stock, config.model.weights, data_dir, download=download)
     module = training_model(stock, config.model.name, data.image_size)
     return InitialModel(stock, module, weights_of(module), dict(source))

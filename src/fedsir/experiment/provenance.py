@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
 from fedsir import __version__
@@ -20,6 +23,19 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: version(name) for name in RECORDED},
     }
+
+
+@cache
+def code_sha256() -> str:
+    """Return a hash of the code that decides results: runs with another one may differ by more than their settings."""
+    digest = hashlib.sha256()
+    root = files("fedsir")
+    for package in ("data", "engines", "evaluate", "methods", "models", "stages"):
+        found = [path for path in (root / package).iterdir() if path.name.endswith(".py")]
+        for path in sorted(found, key=lambda path: path.name):
+            digest.update(f"{package}/{path.name}\n".encode() + path.read_bytes())
+    digest.update((root / "randomness.py").read_bytes())
+    return digest.hexdigest()
 
 
 def processor() -> str:
@@ -41,6 +57,7 @@ def provenance(*, weights: dict[str, Any], workers: int, device: str) -> dict[st
     """Return provenance.json."""
     return {
         "versions": versions(),
+        "code_sha256": code_sha256(),
         "platform": platform.platform(),
         "processor": processor(),
         "cores": cores(),

@@ -61,14 +61,15 @@ def resolve(
     over: Tree = dict(options or {})
     for text in assignments:
         over = merge(over, parse_assignment(text))
-    _table(over, "method", " --method names the method.")
+    _table(over, "method", " A method is named by method.name, or --method.")
     _table(over, "data")
     tree = load_recipe(recipe or default_recipe(over))
     tree.pop("summary", None)
     per_method = _table(tree, "per_method")
     tree.pop("per_method", None)
     for method in per_method:
-        method_class(method)  # a misspelt one would never apply
+        if not method_file.is_in_file(method):  # whose code is run only if it is the method that was named
+            method_class(method)  # a misspelt one would never apply
     written_for = _table(tree, "method").get("name")
     name = str(_table(over, "method").get("name", written_for))
     if method_file.is_in_file(str(written_for)) and "name" not in _table(over, "method"):
@@ -85,7 +86,7 @@ def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, 
     """Return the table of that name, empty if there is none; a plain value in its place is an error."""
     value = tree.get(key, {})
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{key}: is a table of settings, as in --set {key}.NAME=VALUE, not {value!r}.{advice}")
+        raise ConfigError(f"{key}: is a table of settings ({key}.NAME = VALUE), not {value!r}.{advice}")
     return value
 
 

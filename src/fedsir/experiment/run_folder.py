@@ -14,6 +14,7 @@ the checkpoint belong to a round that was cut short; they are dropped when the r
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -32,6 +33,9 @@ from fedsir.experiment.config import Tree, parse_config
 if TYPE_CHECKING:
     from fedsir.experiment.config import RunConfig
 
+# What others read of result.json: numbers, and those that may be null.
+RESULT_NUMBERS = ("accuracy", "accuracy_half_width", "seconds")
+RESULT_NUMBERS_OR_NULL = ("identification_accuracy", "noise_before", "noise_after")
 CHECKPOINT = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
 
 
@@ -145,18 +149,31 @@ class RunFolder:
             name, (json.dumps(strict_json(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
         )
 
-    def read_json(self, name: str, needs: str) -> dict[str, Any] | None:
-        """Return a JSON file's object, None if the file is not there; without the key `needs` it is damaged."""
+    def read_json(self, name: str, *needs: str) -> dict[str, Any] | None:
+        """Return a JSON file's object, None if the file is not there; without the keys `needs` it is damaged."""
         path = self.path / name
-        if not path.exists():
-            return None
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError as problem:
+            raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
         except (ValueError, OSError):
             value = None
-        if not isinstance(value, dict) or needs not in value:
-            raise RunFolderError(f"{path} is damaged: remove it and run the same command again.")
+        if not isinstance(value, dict) or not value.keys() >= set(needs):
+            raise _damaged(path)
         return value
+
+    def result(self) -> dict[str, Any] | None:
+        """Return result.json, None if the run is not finished."""
+        found = self.read_json("result.json", "model_sha256", "method", *RESULT_NUMBERS, *RESULT_NUMBERS_OR_NULL)
+        if found is None:
+            return None
+        numbers = [found[key] for key in RESULT_NUMBERS]
+        numbers += [found[key] for key in RESULT_NUMBERS_OR_NULL if found[key] is not None]
+        if not all(_is_number(number) for number in numbers):
+            raise _damaged(self.path / "result.json")
+        return found | {"run_dir": str(self.path)}  # it may have been moved since
 
     # ------------------------------------------------------------------ metrics
 
@@ -177,11 +194,17 @@ class RunFolder:
         """Return the whole lines of metrics.jsonl; a line that was cut short is left out."""
         path = self.path / "metrics.jsonl"
         lines = []
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as problem:
+            raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
         # Bytes: a cut may go through a letter of several bytes, and only \n ends a line.
-        for text in path.read_bytes().split(b"\n") if path.exists() else ():
+        for text in content.split(b"\n"):
             with contextlib.suppress(ValueError):
                 line = json.loads(text)
-                if isinstance(line, dict) and "round" in line:
+                if isinstance(line, dict) and type(line.get("round")) is int and _is_number(line.get("accuracy", 0.0)):
                     lines.append(line)
         return lines
 
@@ -231,6 +254,19 @@ class RunFolder:
         return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
 
 
+def usable_folder(path: Path) -> Path:
+    """Return a folder that files can be put into, made if need be; else an error that says why."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileExistsError:
+        raise RunFolderError(f"{path} is a file: --out must name a folder.") from None
+    except OSError as problem:
+        raise RunFolderError(f"Cannot use {path}: {problem.strerror}. Choose another --out.") from None
+    return path
+
+
 def strict_json(value: Any) -> Any:
     """Return a tree with None for every number that JSON has no word for (NaN, infinity): undefined is null."""
     if isinstance(value, float):
@@ -238,6 +274,14 @@ def strict_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: strict_json(child) for key, child in value.items()}
     return [strict_json(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _damaged(path: Path) -> RunFolderError:
+    return RunFolderError(f"{path} is damaged: remove it and run the same command again.")
 
 
 def _line(metrics: Mapping[str, Any]) -> bytes:

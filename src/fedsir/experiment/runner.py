@@ -76,7 +76,7 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
     slots = CoreSlots.of_machine()
     folder = RunFolder(where.out)
     with folder.opened(config):
-        finished = folder.read_json("result.json", needs="model_sha256")
+        finished = folder.result()
         if finished is not None and config.data.dataset in DATASETS:
             return _report_again(folder, finished, where)
         source = load_source(
@@ -89,7 +89,7 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
             config.data, data_dir=data_directory(where.data_dir), seed=config.seed, download=where.download
         )
         data, truth = build_federation(config.data, source, seed=config.seed, public=public)
-        description = describe_data(data, truth)
+        description = describe_data(data, truth, source.images_sha256)
         _check_data(folder, description)
         if finished is not None:  # with own data only now: they may have changed since
             return _report_again(folder, finished, where)
@@ -265,7 +265,7 @@ class _Run:
 
 
 def _check_data(folder: RunFolder, description: dict[str, Any]) -> None:
-    stored = folder.read_json("data.json", needs="sha256")
+    stored = folder.read_json("data.json", "sha256")
     if stored is not None and stored["sha256"] != description["sha256"]:
         raise RunFolderError(f"The data have changed since this run began in {folder.path}: choose another --out.")
 
@@ -273,7 +273,6 @@ def _check_data(folder: RunFolder, description: dict[str, Any]) -> None:
 def _report_again(folder: RunFolder, result: dict[str, Any], where: Where) -> dict[str, Any]:
     """Return a finished run's result once more."""
     _check_model_file(folder, result)
-    result["run_dir"] = str(folder.path)  # it may have been moved since
     where.progress.finished(result)
     return result
 

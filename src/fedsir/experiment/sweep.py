@@ -6,8 +6,10 @@ any kind, loses no more than the round that each run is in; the same sweep again
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import parent_process
@@ -16,9 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedsir.data.directory import data_directory
+from fedsir.data.source import DATASETS
 from fedsir.engines.local import no_interrupts, start_method
-from fedsir.errors import ConfigError, FedsirError
+from fedsir.errors import ConfigError, FedsirError, RunFolderError
 from fedsir.experiment.config import RunConfig, Tree, parse_config
+from fedsir.experiment.devices import check_device
 from fedsir.experiment.run_folder import RunFolder
 from fedsir.experiment.runner import Where, default_out, run_experiment
 
@@ -39,11 +43,11 @@ class Job:
 
     def result(self) -> dict[str, Any] | None:
         """Return the result of a finished run with these very settings, else None."""
-        if not (self.folder / "result.json").exists():
-            return None
         folder = RunFolder(self.folder)
-        folder.refuse_other(self.config)
-        return folder.read_json("result.json", needs="model_sha256")
+        found = folder.result()
+        if found is not None:
+            folder.refuse_other(self.config)
+        return found
 
     def share_done(self) -> float:
         """Return the share of the rounds that an earlier attempt has behind it; round 0 counts as one."""
@@ -74,15 +78,24 @@ class SweepProgress(Protocol):
 def jobs_for(configs: Sequence[RunConfig], out: Path) -> list[Job]:
     """Return a job per settings, in the folder inside `out` that has such a run, else where `fedsir run` would put it.
 
-    Equal settings share a job. A folder may have any name, and be from before a setting was introduced.
+    Equal settings share a job. A folder may have any name, and be from before a setting was introduced; of several
+    with the same settings a finished one is taken, then that which `fedsir run` would use.
     """
     methods = {config.method.name for config in configs}
-    folders = {}
+    folders: dict[str, list[Path]] = {}
     for path in sorted(out.glob("*/config.toml")):
-        if (stored := RunFolder(path.parent).config_of(methods)) is not None:
-            folders[stored.sha256] = path.parent
+        with contextlib.suppress(RunFolderError):  # not readable, so nobody's; a run that belongs there will say so
+            if (stored := RunFolder(path.parent).config_of(methods)) is not None:
+                folders.setdefault(stored.sha256, []).append(path.parent)
     by_sha256 = {config.sha256: config for config in configs}
-    return [Job(config, folders.get(sha256, out / default_out(config).name)) for sha256, config in by_sha256.items()]
+    return [_job(config, out, folders.get(sha256, [])) for sha256, config in by_sha256.items()]
+
+
+def _job(config: RunConfig, out: Path, there: Sequence[Path]) -> Job:
+    usual = out / default_out(config).name
+    finished = [path for path in there if (path / "result.json").exists()]
+    candidates = finished or there
+    return Job(config, usual if usual in candidates or not candidates else candidates[0])
 
 
 def run_jobs(
@@ -102,7 +115,10 @@ def run_jobs(
     """
     if workers < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {workers})")
-    finished = {job.name: result for job in jobs if (result := job.result()) is not None}
+    check_device(device)
+    # A finished run on the user's own data is looked at again, by `run_experiment`: they may have changed since.
+    settled = [job for job in jobs if job.config.data.dataset in DATASETS]
+    finished = {job.name: result for job in settled if (result := job.result()) is not None}
     outcome = Outcome(results=dict(finished))
     waiting = [job for job in jobs if job.name not in finished]
     progress.began(jobs, finished)
@@ -112,6 +128,7 @@ def run_jobs(
     data_dir = data_directory(data_dir)  # a fork server's children do not see what the environment has become
     context = start_method(device)
     busy: dict[Connection, _JobProcess] = {}
+    reasons: list[str] = []  # of failures, without the folders that they happened in
     try:
         while waiting or busy:
             while waiting and len(busy) < n_at_once:
@@ -133,8 +150,11 @@ def run_jobs(
                     outcome.results[process.job.name] = told["result"]
                     continue
                 outcome.failures[process.job.name] = reason = told["failure"]
-                if len(outcome.results) == len(finished) and list(outcome.failures.values()).count(reason) > 1:
-                    raise FedsirError(f"No run worked, and two failed for the same reason: {reason}")
+                reasons.append(reason.replace(str(process.job.folder), ""))
+                if len(outcome.results) == len(finished) and reasons.count(reasons[-1]) > 1:
+                    if not finished:
+                        raise FedsirError(f"No run worked, and two failed for the same reason: {reason}")
+                    waiting.clear()  # what was finished before is still worth showing
     finally:
         for process in busy.values():
             process.stop()
@@ -160,7 +180,8 @@ class _JobProcess:
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
-            return {"what": "failure", "failure": f"its process died (exit code {code}; too little memory?)."}
+            why = "; too little memory?" if code is not None and code < 0 else ""
+            return {"what": "failure", "failure": f"its process died (exit code {code}{why})."}
         return message
 
     def stop(self) -> None:
@@ -195,6 +216,10 @@ def _make_run(connection: Connection, tree: Tree, where: Where) -> None:
         connection.send({"what": "result", "result": run_experiment(parse_config(tree), where)})
     except FedsirError as problem:
         connection.send({"what": "failure", "failure": " ".join(str(problem).splitlines())})
+    except Exception as problem:  # a fault of fedsir's or of a method's: told like any other, with its traceback
+        traceback.print_exc()
+        what = " ".join(f"{type(problem).__name__}: {problem}".splitlines())
+        connection.send({"what": "failure", "failure": f"{what} (a fault in the code: its traceback is above)"})
 
 
 def _end_with_parent() -> None:

@@ -37,6 +37,18 @@ def estimate_jobs(
     return estimates
 
 
+def time_in_all(seconds: Sequence[float], workers: int) -> float:
+    """Return how long runs of so many seconds on one worker take: one at a time each, or several workers on each."""
+    if not seconds:
+        return 0.0
+    n_at_once = min(workers, len(seconds))
+    free_at = [0.0] * n_at_once
+    for each in seconds:  # in their order, as a worker gets free
+        first = min(range(n_at_once), key=free_at.__getitem__)
+        free_at[first] += each / (workers // n_at_once)
+    return max(free_at)
+
+
 def _work(job: Job) -> str:
     tree = job.config.tree()
     tree.pop("seed")

@@ -13,19 +13,25 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.experiment.config import RunConfig, Tree, merge, nested
 from fedsir.experiment.recipes import resolve
+from fedsir.methods import method_file
 
 KEYS = ("recipe", "settings", "grid")
 
 
-def read_sweep(path: Path) -> list[RunConfig]:
-    """Return the settings of every run that a sweep file asks for, in its order; the last key varies fastest."""
+def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
+    """Return the settings of every run that a sweep file asks for, in its order; the last key varies fastest.
+
+    Parameters
+    ----------
+    trusted : methods in files (FILE.py:CLASS) whose code may be run; to know a method's settings is to run its file
+    """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
@@ -47,6 +53,15 @@ def read_sweep(path: Path) -> list[RunConfig]:
     if not isinstance(grids, list) or not grids or not all(isinstance(grid, Mapping) for grid in grids):
         raise ConfigError(f"{path}: there is no [[grid]]: which values shall be run?")
     trees = [merge(settings, point) for grid in grids for point in _points(grid, path)]
+    methods = {tree["method"].get("name") for tree in trees if isinstance(tree.get("method"), Mapping)}
+    for name in methods:
+        if isinstance(name, str) and method_file.is_in_file(name) and name not in trusted:
+            raise ConfigError(f"{path} would run the code in {name}: if you trust it, say so with --method {name}.")
+    if unused := [name for name in trusted if name not in methods]:
+        raise ConfigError(
+            f"--method {unused[0]}: no run of {path} uses it. Which methods are run is in the file (method.name); the "
+            "option only says which code in files you trust."
+        )
     try:
         return [resolve(recipe, tree) for tree in trees]
     except ConfigError as problem:
@@ -70,5 +85,7 @@ def _axes(grid: Mapping[str, Any], path: Path, prefix: str = "") -> Iterator[tup
             yield from _axes(value, path, f"{name}.")
         elif isinstance(value, list) and value:
             yield name, value
+        elif isinstance(value, list):
+            raise ConfigError(f"{path}: {name} in a grid is empty: which values shall be run?")
         else:
             raise ConfigError(f"{path}: {name} in a grid is a list of values to try, as in {name} = [{value!r}].")

@@ -7,9 +7,10 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedsir.errors import ConfigError
 from fedsir.experiment.config import RunConfig, merge
 from fedsir.experiment.recipes import resolve
-from fedsir.experiment.run_folder import RunFolder
+from fedsir.experiment.run_folder import RunFolder, usable_folder
 from fedsir.paper.results import Filled
 from fedsir.paper.scales import Scale
 from fedsir.paper.similarity import PAPER_RATES, Similarity, similarity_panels
@@ -27,6 +28,7 @@ def similarity(
     out: Path,
     *,
     noise_rates: Sequence[float] | None = None,
+    no_run: bool = False,
     device: str = "cpu",
     data_dir: Path | None = None,
     download: bool = False,
@@ -34,12 +36,13 @@ def similarity(
     """Return the class similarities, computed unless a file has them, and the files that show them."""
     from fedsir.report.charts import similarity_matrices
 
-    out.mkdir(parents=True, exist_ok=True)
-    stem, folder = f"figure-similarity-{scale.name}", RunFolder(out)
+    stem, folder = f"figure-similarity-{scale.name}", RunFolder(usable_folder(out))
     rates = tuple(noise_rates or PAPER_RATES)
     path = out / f"{stem}.npz"
     found = Similarity.load(path) if path.exists() else None
     if found is None or (found.config_sha256, found.noise_rates) != (config.sha256, rates):
+        if no_run:
+            raise ConfigError(f"{path} is not there, or was made with other settings: leave out --no-run.")
         found = similarity_panels(config, rates, device=device, data_dir=data_dir, download=download)
         folder.write(path.name, found.to_bytes())
     panels = [(_label(rate), matrix) for rate, matrix in zip(found.noise_rates, found.matrices, strict=True)]
@@ -64,6 +67,7 @@ def noise_reduction(filled: Filled, out: Path) -> list[Path]:
         for block in blocks:
             for line in block.lines:
                 noise = [(run.seed, run.result["noise_before"], run.result["noise_after"]) for run in line.runs]
+                noise = [numbers for numbers in noise if None not in numbers]  # nobody is noisy: nothing to reduce
                 rows += [(line.name, alpha, block.noise_rate, *numbers) for numbers in noise]
                 reductions.setdefault(line.name, []).append([before - after for _, before, after in noise] or None)
         written.append(out / f"{stem}-a{alpha:g}.svg")

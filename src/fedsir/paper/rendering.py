@@ -10,7 +10,7 @@ from typing import Any
 from fedsir.experiment.finished_runs import provenance_of
 from fedsir.paper.results import Block, Filled, Line, Standing
 
-HEADER = ("method", "ours", "sd", "paper", "gap", "diff.", "ident.", "label noise")
+HEADER = ("method", "n", "ours", "sd", "paper", "gap", "diff.", "ident.", "label noise")
 RUN_FIELDS = (
     *("method", "accuracy", "accuracy_half_width", "best_accuracy", "last_10_accuracy", "identification_accuracy"),
     *("noise_before", "noise_after", "bytes_up", "bytes_down", "seconds", "model_sha256"),
@@ -23,7 +23,7 @@ def legend(filled: Filled) -> str:
     over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"one seed ({seeds[0]}, n = 1)" if seeds else ""
     reference = next(v.title for v in filled.table.variants if v.name == filled.table.reference)
     return (
-        f"Percent. Scale {filled.scale.name}: {filled.scale.note}; {over or 'no finished run'}. "
+        f"Percent. Scale {filled.scale.name}: {filled.scale.note}; {over or 'no finished run'}. n: seeds. "
         "±: 95 % bootstrap over the test images (mean over the seeds). sd: standard deviation over the seeds. "
         f"gap: ours minus the paper's. diff.: to {reference}, * where the paired bootstrap over the same test images "
         "excludes zero. ident.: clients on the right side of the split. Label noise: of the clients that are noisy."
@@ -37,6 +37,7 @@ def cells_of(line: Line, digits: int = 2) -> tuple[str, ...]:
     change = f"{_percent(of['noise_before'], 1)} → {_percent(of['noise_after'], 1)}"
     return (
         line.title,
+        str(len(line.runs)) if line.runs else "–",
         _with_half_width(of["accuracy"], of["half_width"], digits),
         _percent(of["seed_spread"], digits),
         _with_half_width(of["paper_accuracy"], of["paper_half_width"], digits),
@@ -64,14 +65,15 @@ def standing_line(filled: Filled, block: Block) -> str | None:
 
 def markdown(filled: Filled) -> str:
     """Return the table for a document; percent throughout."""
-    lines = [f"# {filled.table.title}", "", legend(filled), ""]
+    lines = [f"# {filled.table.title}: scale {filled.scale.name}", "", legend(filled), ""]
     for block in filled.blocks:
         lines += [f"## {heading(block)}", "", *_markdown_rows([HEADER, *map(cells_of, block.lines)]), ""]
         if (standing := standing_line(filled, block)) is not None:
             lines += [standing, ""]
     for made in provenance_of(run.folder for run in filled.runs):
         versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-        lines += [f"Made with {versions}; {made['cores']} cores of {made['processor']}, {made['device']}.", ""]
+        code = f" (code {made['code_sha256'][:12]})" if made["code_sha256"] else ""
+        lines += [f"Made with {versions}{code}; {made['cores']} cores of {made['processor']}, {made['device']}.", ""]
     return "\n".join(lines)
 
 
@@ -113,7 +115,8 @@ def as_json(filled: Filled) -> dict[str, Any]:
         if (ours := block.standing(name, "ours")) and (theirs := block.standing(name, "paper"))
     ]
     runs = [
-        {"run": run.folder.name, "seed": run.seed} | {key: run.result[key] for key in RUN_FIELDS} for run in filled.runs
+        {"run": run.folder.name, "seed": run.seed} | {key: run.result.get(key) for key in RUN_FIELDS}
+        for run in filled.runs
     ]
     return {
         "table": filled.table.name,

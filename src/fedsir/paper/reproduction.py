@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fedsir.experiment.run_folder import RunFolder
+from fedsir.errors import RunFolderError
+from fedsir.experiment.run_folder import RunFolder, usable_folder
 from fedsir.experiment.sweep import Job, jobs_for
 from fedsir.paper import rendering
 from fedsir.paper.results import Filled, fill
@@ -37,12 +40,18 @@ class Reproduction:
 
     def everything(self) -> Filled:
         """Return the table with every run that is finished here, also of other commands: files show all there is."""
-        return Reproduction.of(
-            self.table, self.scale, self.selection.widened(self.table, self.scale), self.out
-        ).filled()
+        return Reproduction.of(self.table, self.scale, self._all_there_is(), self.out).filled()
+
+    def of_what_is_there(self) -> Reproduction:
+        """Return the same with all runs that are here, as far as the selection leaves it open."""
+        return Reproduction.of(self.table, self.scale, self.selection.or_else(self._all_there_is()), self.out)
+
+    def _all_there_is(self) -> Selection:
+        return self.selection.widened(self.table, self.scale, _conditions_in(self.out / "runs"))
 
     def write(self) -> list[Path]:
         """Write Markdown, LaTeX, CSV, JSON, and an SVG of accuracy over rounds for each α and noise rate."""
+        usable_folder(self.out)
         filled = self.everything()
         stem = f"{self.table.name}-{self.scale.name}"
         folder = RunFolder(self.out)
@@ -63,6 +72,22 @@ class Reproduction:
                 RunFolder(self.out).write(name, accuracy_over_rounds(curves))
                 written.append(self.out / name)
         return written
+
+
+def _conditions_in(folder: Path) -> Selection:
+    """Return α, noise rates and seeds of the runs in a folder, whatever they are runs of."""
+    alphas, noise_rates, seeds = set[Any](), set[Any](), set[Any]()
+    for path in folder.glob("*/config.toml"):
+        with contextlib.suppress(RunFolderError):  # not readable, so no run of ours
+            stored = RunFolder(path.parent).stored_config()
+            data = stored.get("data")
+            if not isinstance(data, dict):
+                continue
+            if data.get("noisy_clients") != "none":  # else its noise rate is that of a row which stands beside all
+                noise_rates.add(data.get("noise_rate"))
+            alphas.add(data.get("alpha"))
+            seeds.add(stored.get("seed", 0))
+    return Selection(tuple(alphas - {None}), tuple(noise_rates - {None}), None, tuple(seeds))
 
 
 def _curve(folder: Path) -> tuple[Sequence[int], Sequence[float]]:

@@ -66,11 +66,17 @@ class Block:
     lines: tuple[Line, ...]
 
     def standing(self, name: str, side: str) -> Standing | None:
-        """Return the rank and margin of a method, of "ours" or "paper", among the methods that both sides have."""
+        """Return the rank and margin of a method, of "ours" or "paper", among the methods that both sides have.
+
+        Only among rows with the same seeds: means over others differ by luck.
+        """
+        seeds = next((line.ours.seeds for line in self.lines if line.name == name and line.ours), None)
         known = {
             line.name: value.accuracy
             for line in self.lines
-            if line.name not in UNRANKED and line.ours and line.paper and (value := getattr(line, side))
+            if line.name not in UNRANKED
+            and (line.ours and line.paper and line.ours.seeds == seeds)
+            and (value := getattr(line, side))
         }
         others = [accuracy for other, accuracy in known.items() if other != name]
         if name not in known or not others:

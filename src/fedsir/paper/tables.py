@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 from fedsir.experiment.config import RunConfig, Tree, merge
@@ -107,18 +107,22 @@ class Selection:
             self.seeds or scale.seeds,
         )
 
-    def widened(self, table: Table, scale: Scale) -> Selection:
-        """Return the selection together with all that the table has at this scale."""
+    def widened(self, table: Table, scale: Scale, also: Selection) -> Selection:
+        """Return the selection together with all that the table has at this scale, and with another one."""
         chosen, whole = self.of(table, scale), Selection().of(table, scale)
         return Selection(
-            _both(table.alphas, whole.alphas, chosen.alphas),
-            _both(table.noise_rates, whole.noise_rates, chosen.noise_rates),
+            _all(table.alphas, whole.alphas, chosen.alphas, also.alphas),
+            _all(table.noise_rates, whole.noise_rates, chosen.noise_rates, also.noise_rates),
             whole.methods,
-            _both(whole.seeds, chosen.seeds),
+            _all(whole.seeds, chosen.seeds, also.seeds),
         )
 
+    def or_else(self, other: Selection) -> Selection:
+        """Return the selection with what it leaves open from another one."""
+        return Selection(*(own or theirs for own, theirs in zip(astuple(self), astuple(other), strict=True)))
 
-def _both(*values: tuple[Number, ...] | None) -> tuple[Number, ...]:
+
+def _all(*values: tuple[Number, ...] | None) -> tuple[Number, ...]:
     return tuple(sorted({value for some in values for value in some or ()}))
 
 

@@ -179,3 +179,20 @@ def test_what_cannot_be_resampled_is_refused():
         percentile_interval(right, resamples=0)
     with pytest.raises(ValueError, match="confidence"):
         paired_difference(right, right, confidence=95)
+
+
+def test_entries_about_one_image_are_drawn_together():
+    a, b = outcomes(820, 1000), outcomes(800, 1000)[::-1]
+    once = paired_difference(a, b)
+    again = paired_difference(np.tile(a, 4), np.tile(b, 4), images=np.tile(np.arange(1000), 4))
+    assert again.mean == pytest.approx(once.mean)
+    assert (again.low, again.high) == pytest.approx((once.low, once.high), abs=0.002)
+    apart = paired_difference(np.tile(a, 4), np.tile(b, 4), images=np.arange(4000))
+    assert apart.high - apart.low == pytest.approx((once.high - once.low) / 2, abs=0.002)
+
+
+def test_images_that_some_runs_have_weigh_by_their_entries():
+    # Image 0 in three runs, +1 each; image 1 in one, -1. Resamples: both 0 (1/4): +1; both 1 (1/4): -1; mixed: 2/4.
+    a, b = np.array([True, True, True, False]), np.array([False, False, False, True])
+    difference = paired_difference(a, b, images=np.array([0, 0, 0, 1]))
+    assert (difference.mean, difference.low, difference.high) == (0.5, -1.0, 1.0)

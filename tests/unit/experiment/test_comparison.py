@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tomli_w
 
-from fedsir.cli.compare import _latex
+from fedsir.cli.compare import _cells, _latex
 from fedsir.cli.compare import compare as compare_command
 from fedsir.errors import ConfigError, RunFolderError
+from fedsir.evaluate.statistics import paired_difference
 from fedsir.experiment.comparison import compare
 
 LABELS = np.arange(200) % 10
@@ -18,7 +19,9 @@ LABELS = np.arange(200) % 10
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> Any:
-    def write(name: str, n_right: int, *, seed: int = 0, method: str = "fedavg", **settings: Any) -> Path:
+    def write(
+        name: str, n_right: int, *, seed: int = 0, method: str = "fedavg", rows: Any = None, **settings: Any
+    ) -> Path:
         """Write a run whose model is right on the first `n_right` of 200 test images."""
         folder = tmp_path / name
         folder.mkdir()
@@ -29,6 +32,7 @@ def write_run(tmp_path: Path) -> Any:
             "method": method,
             "accuracy": n_right / 200,
             "accuracy_half_width": 0.05,
+            "seconds": 1.0,
             "identification_accuracy": None if method == "fedavg" else 0.9,
             "noise_before": 0.6,
             "noise_after": 0.3,
@@ -36,7 +40,8 @@ def write_run(tmp_path: Path) -> Any:
         }
         (folder / "result.json").write_text(json.dumps(result))
         predicted = np.where(np.arange(200) < n_right, LABELS, -1)
-        np.savez(folder / "predictions.npz", predicted=predicted, labels=LABELS)
+        rows = {} if rows is None else {"rows": rows}
+        np.savez(folder / "predictions.npz", predicted=predicted, labels=LABELS, **rows)
         return folder
 
     return write
@@ -181,3 +186,81 @@ def test_settings_are_not_broken_at_the_edge_of_a_log(write_run: Any, capsys: py
     lines = capsys.readouterr().out.splitlines()
     assert f"  method.{long}=2" in [line.rstrip() for line in lines]
     assert any(line.startswith("fedavg") and line.rstrip().endswith("60.0% → 30.0%") for line in lines)
+
+
+def test_more_seeds_on_the_same_images_are_not_more_images(write_run: Any, tmp_path: Path) -> None:
+    """Six images of 200 better is not certain with one seed; five runs that say the same add nothing to that."""
+    sure = paired_difference(np.arange(200) < 103, np.arange(200) < 100)
+    assert not sure.is_significant
+    for seed in range(5):
+        write_run(f"a{seed}", 100, seed=seed)
+        write_run(f"b{seed}", 103, seed=seed, method="fedsir")
+    _, same = compare([tmp_path])
+    assert (same.difference, same.is_different) == (pytest.approx(0.015), False)
+
+
+def test_seeds_with_other_test_images_are_more_images(write_run: Any, tmp_path: Path) -> None:
+    for seed in range(5):
+        rows = np.arange(200) + 200 * seed
+        write_run(f"a{seed}", 100, seed=seed, rows=rows)
+        write_run(f"b{seed}", 103, seed=seed, method="fedsir", rows=rows)
+    _, other = compare([tmp_path])
+    assert (other.difference, other.is_different) == (pytest.approx(0.015), True)
+
+
+def test_rows_tell_which_images_were_the_same(write_run: Any) -> None:
+    one, other = (
+        write_run(name, n, method=name, rows=np.arange(200) + n) for name, n in (("fedavg", 1), ("fedsir", 9))
+    )
+    row = compare([one, other])[1]
+    assert (row.difference, row.is_different) == (None, None)
+    assert _cells(row)[5] == "no common seed"
+
+
+def test_what_is_not_set_can_be_chosen(write_run: Any, tmp_path: Path) -> None:
+    write_run("a", 100, data={"public": "held-out"})
+    write_run("b", 110)
+    with pytest.raises(RunFolderError, match=r"is held-out in a and not set in b\. .* --only data.public=,"):
+        compare([tmp_path])
+    assert [row.accuracy for row in compare([tmp_path], {"data.public": ""})] == [0.55]
+
+
+def test_public_images_from_elsewhere_are_no_other_condition(write_run: Any, tmp_path: Path) -> None:
+    write_run("a", 100, method="fedned", data={"public": "cifar100"})
+    write_run("b", 110)
+    assert len(compare([tmp_path])) == 2
+
+
+def test_data_that_have_changed_are_not_averaged(write_run: Any, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (write_run(f"a{seed}", 100, seed=seed) / "data.json").write_text(json.dumps({"images_sha256": f"{seed}"}))
+    with pytest.raises(RunFolderError, match="different images"):
+        compare([tmp_path])
+
+
+def npz(path: Path, **arrays: Any) -> None:
+    np.savez(path / "predictions.npz", **arrays)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: (f / "predictions.npz").write_bytes((f / "predictions.npz").read_bytes()[:300]),
+        lambda f: (f / "predictions.npz").write_bytes(b""),
+        lambda f: (f / "predictions.npz").unlink(),
+        lambda f: npz(f, predicted=LABELS[:10], labels=LABELS),
+        lambda f: npz(f, predicted=LABELS),
+        lambda f: (f / "config.toml").write_text("rounds = 3\n"),
+        lambda f: (f / "config.toml").write_text("seed = 3\n"),
+        lambda f: (f / "config.toml").write_text("seed = \n"),
+        lambda f: (f / "result.json").write_text('{"model_sha256": "x"}'),
+        lambda f: (f / "result.json").write_text((f / "result.json").read_text().replace("0.05", '"much"')),
+        lambda f: (f / "result.json").write_text("{"),
+    ],
+)
+def test_a_damaged_folder_is_named_in_one_line(write_run: Any, damage: Any) -> None:
+    folder = write_run("a", 100)
+    damage(folder)
+    with pytest.raises(RunFolderError) as problem:
+        compare([folder])
+    assert str(folder) in str(problem.value) and "\n" not in str(problem.value)

@@ -9,9 +9,11 @@ import pytest
 
 from fedsir.data.federation import build_federation
 from fedsir.data.source import load_source
+from fedsir.errors import DataError
 from fedsir.experiment import estimate
 from fedsir.experiment.config import RunConfig
 from fedsir.experiment.runner import Where, run_experiment
+from tiny_network import Tiny
 
 Settings = Callable[..., RunConfig]
 
@@ -19,7 +21,7 @@ Settings = Callable[..., RunConfig]
 def expected(config: RunConfig, workers: int = 1) -> dict[str, Any]:
     source = load_source("digits", data_dir=Path("nowhere"), seed=0)
     data, _ = build_federation(config.data, source, seed=config.seed)
-    return estimate.estimate(config, data, workers)
+    return estimate.estimate(config, data, Tiny(), workers)
 
 
 def test_the_plan_is_the_data_of_the_run(tmp_path: Path, tiny: Settings) -> None:
@@ -85,6 +87,11 @@ def test_memory_does_not_grow_without_end_with_the_participants(
 
 
 def test_timing_says_seconds_and_bytes(tiny: Settings) -> None:
-    found = expected(tiny())
+    found = estimate.plan_run(tiny(), workers=1)["estimate"]
     assert found["images_per_second"] > 0
     assert found["model_bytes"] == 4 * 38_954 + 3 * 8  # each BatchNorm's counter takes 8
+
+
+def test_a_plan_misses_weights_as_the_run_would(tiny: Settings) -> None:
+    with pytest.raises(DataError, match=r"no weights at nowhere\.pth"):
+        estimate.plan_run(tiny(model={"weights": "nowhere.pth"}), workers=1)

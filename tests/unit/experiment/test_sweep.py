@@ -1,20 +1,22 @@
 """Sweeps: every run is made once, in its own process; one that fails or dies does not stop the others."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from fedsir.errors import ConfigError, RunFolderError
+from fedsir.errors import ConfigError, FedsirError, RunFolderError
 from fedsir.experiment import sweep_clock
 from fedsir.experiment.config import RunConfig
 from fedsir.experiment.recipes import resolve
 from fedsir.experiment.runner import Where, run_experiment
 from fedsir.experiment.sweep import Job, jobs_for, run_jobs
 from fedsir.experiment.sweep_clock import SweepClock
-from fedsir.experiment.sweep_estimate import estimate_jobs
+from fedsir.experiment.sweep_estimate import estimate_jobs, time_in_all
 from fedsir.experiment.sweep_progress import SweepLines, SweepTable
 
 DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
@@ -192,3 +194,74 @@ def test_what_a_person_sees(kind: type[SweepLines], tmp_path: Path) -> None:
     assert "3 runs, 1 finished before" in text
     assert f"2/3 {jobs[1].name}: 25.0%, 2 min;" in text
     assert f"3/3 {jobs[2].name}: failed: no [clean] client" in text
+
+
+BROKEN = """
+from fedsir.methods.fedavg import FedAvg
+
+class Broken(FedAvg):
+    name = "broken"
+    def start(self, fed, model):
+        return {}["no such key"]
+"""
+
+
+def test_a_fault_in_the_code_is_told_as_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    broken = resolve("digits", {"data": DATA, "method": {"name": f"{tmp_path / 'broken.py'}:Broken"}})
+    (job,) = jobs_for([broken], tmp_path / "sweep")
+    outcome = run_jobs([job], Diary())
+    assert outcome.failures == {
+        job.name: "KeyError: 'no such key' (a fault in the code: its traceback is above)",
+    }
+
+
+def test_two_failures_for_one_reason_in_two_folders_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    jobs = [Job(tiny(seed), tmp_path / "file" / f"run-{seed}") for seed in range(4)]
+    diary = Diary()
+    with pytest.raises(FedsirError, match="No run worked, and two failed for the same reason"):
+        run_jobs(jobs, diary)
+    assert sum(line[0] == "ended" for line in diary.lines) == 2
+
+
+def test_a_device_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tpu"):
+        run_jobs(jobs_for([tiny(0)], tmp_path), Diary(), device="tpu")
+
+
+def test_of_several_folders_with_the_same_settings_the_finished_one_is_taken(tmp_path: Path) -> None:
+    run_experiment(tiny(0), Where(tmp_path / "m"))
+    shutil.copytree(tmp_path / "m", tmp_path / "zz")
+    shutil.copytree(tmp_path / "m", tmp_path / "aa")
+    for name in ("aa", "zz"):
+        (tmp_path / name / "result.json").unlink()
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "config.toml").write_bytes(b"\xff")  # nobody's
+    (job,) = jobs_for([tiny(0)], tmp_path)
+    result = job.result()
+    assert job.folder == tmp_path / "m" and result is not None
+    assert result["run_dir"] == str(tmp_path / "m")
+
+
+def test_runs_on_own_data_that_have_changed_are_not_taken_as_finished(tmp_path: Path) -> None:
+    def write(n_bright: int) -> None:
+        images = np.zeros((40, 8, 8), np.uint8)
+        images[:n_bright] = 200
+        np.savez(tmp_path / "own.npz", images=images, labels=np.arange(40) % 2, clients=np.arange(40) // 20)
+
+    write(10)
+    config = resolve(None, {"rounds": 1, "data": {"dataset": str(tmp_path / "own.npz")}, "method": {"name": "fedavg"}})
+    jobs = jobs_for([config], tmp_path / "sweep")
+    assert run_jobs(jobs, Diary()).failures == {}
+    assert run_jobs(jobs, Diary()).failures == {}
+    write(20)
+    (failure,) = run_jobs(jobs, Diary()).failures.values()
+    assert "data have changed since this run began" in failure
+
+
+def test_the_time_in_all_is_that_of_a_queue() -> None:
+    assert time_in_all([], 2) == 0
+    assert time_in_all([10, 10, 10], 2) == 20  # not 15
+    assert time_in_all([30, 10, 10, 10], 2) == 30
+    assert time_in_all([12], 3) == 4  # one run, all workers

@@ -53,7 +53,7 @@ def test_a_single_grid_may_be_a_plain_table_and_equal_runs_are_one(file: Path, t
         ("rounds = 3\n[[grid]]\nseed = [0]", "has no 'rounds'"),
         ("[settings]\nrounds = 3", "there is no .*grid"),
         ("[[grid]]\nseed = 0", r"seed in a grid is a list of values to try, as in seed = \[0\]"),
-        ("[[grid]]\nseed = []", "seed in a grid is a list"),
+        ("[[grid]]\nseed = []", "seed in a grid is empty"),
         ("[[grid]]\nsed = [0]", "There is no setting 'sed'"),
         ('[[grid]]\nmethod.name = ["fedser"]', "fedsir"),
         ("settings = 3\n[[grid]]\nseed = [0]", "settings is a table"),
@@ -71,3 +71,31 @@ def test_what_is_amiss_is_named(file: Path, text: str, reason: str) -> None:
 def test_a_missing_file(file: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_sweep(file)
+
+
+EVIL = "from pathlib import Path\nPath(__file__).with_name('was-run').touch()\n"
+MINE = "from fedsir.methods.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    name = 'mine'\n    summary = 's'\n"
+
+
+def test_no_code_is_run_that_was_not_named(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text(EVIL + MINE)
+    name = f"{tmp_path / 'evil.py'}:Mine"
+    file.write_text(f'[[grid]]\nmethod.name = ["fedavg", "{name}"]\n')
+    with pytest.raises(ConfigError, match=r"would run the code in .*evil\.py:Mine: if you trust it"):
+        read_sweep(file)
+    (tmp_path / "recipe.toml").write_text(f'[method]\nname = "fedavg"\n[per_method."{name}"]\nlr = 0.1\n')
+    file.write_text(f'recipe = "{tmp_path / "recipe.toml"}"\n[[grid]]\nseed = [0]\n')
+    assert [config.method.name for config in read_sweep(file)] == ["fedavg"]
+    (tmp_path / "recipe.toml").write_text(f'[method]\nname = "{name}"\n')
+    with pytest.raises(ConfigError, match="if you trust it"):
+        read_sweep(file)
+    assert not (tmp_path / "was-run").exists()
+    file.write_text(f'[[grid]]\nmethod.name = ["{name}"]\n')
+    assert [config.method.name for config in read_sweep(file, [name])] == [name]
+    assert (tmp_path / "was-run").exists()
+
+
+def test_trust_in_what_no_run_uses_is_a_mistake(file: Path) -> None:
+    file.write_text(SWEEP)
+    with pytest.raises(ConfigError, match=r"--method fednoro: no run of .* uses it"):
+        read_sweep(file, ["fednoro"])

@@ -98,8 +98,8 @@ def test_the_files_of_a_table(reproduction: Reproduction, finish: Callable[..., 
         "table-cifar10-cpu-a0.5-n0.6.svg",
     ]
     markdown = (tmp_path / "table-cifar10-cpu.md").read_text()
-    assert "| FedAvg | 52.00 ± 3.00 | 2.83 | 77.35 ± 0.83 | −25.35 | −18.10* | – | 60.0 → 50.0 |" in markdown
-    assert "| FedNoRo | – | – | 81.55 ± 0.72 | – | – | – | – |" in markdown
+    assert "| FedAvg | 2 | 52.00 ± 3.00 | 2.83 | 77.35 ± 0.83 | −25.35 | −18.10* | – | 60.0 → 50.0 |" in markdown
+    assert "| FedNoRo | – | – | – | 81.55 ± 0.72 | – | – | – | – |" in markdown
     assert "ours rank 1 of 2, +18.10 to the best other; paper rank 1 of 2, +6.20 to the best other." in markdown
     assert "seeds 0, 1" in markdown
     latex = (tmp_path / "table-cifar10-cpu.tex").read_text()
@@ -124,7 +124,7 @@ def test_files_show_all_runs_that_are_there(
     second.write()
     rows = list(csv.DictReader(io.StringIO((tmp_path / "table-cifar10-cpu.csv").read_text())))
     found = {(row["alpha"], row["noise_rate"], row["method"]): row["seeds"] for row in rows if row["accuracy"]}
-    assert found == {("0.1", "0.95", "fedavg"): "0", ("0.5", "0.6", "fedsir"): "0"}  # of the seeds asked for now
+    assert found == {("0.1", "0.95", "fedavg"): "0", ("0.5", "0.6", "fedsir"): "0 1"}
     latex = (tmp_path / "table-cifar10-cpu.tex").read_text()
     assert r"0.1 & FedAvg & -- & \textbf{40.00$\pm$3.00} \\" in latex
     assert [block.noise_rate for block in second.filled().blocks] == [0.95]
@@ -184,3 +184,29 @@ def test_noise_reduction_is_drawn_from_the_runs_of_the_rules(tmp_path: Path) -> 
     text = svg.read_text()
     assert "40.0" in text and "60.0" in text  # 0.6 - 0.2 and 0.9 - 0.3, in points
     assert "no run" in text  # of the other four cells
+
+
+def test_no_run_shows_seeds_and_conditions_that_were_run_whatever_the_scale_has(
+    reproduction: Reproduction, finish: Callable[..., None], tmp_path: Path
+) -> None:
+    finish("fedavg", 500, 540)
+    finish("fedsir", 700)
+    plain = Reproduction.of(TABLES["table-cifar10"], SCALES["cpu"], Selection(), tmp_path)
+    (block,) = plain.of_what_is_there().filled().blocks
+    assert {line.name: len(line.runs) for line in block.lines if line.runs} == {"fedavg": 2, "fedsir": 1}
+    assert block.standing("fedsir", "ours") is None  # nobody else with the same seeds
+    plain.write()
+    lines = (tmp_path / "table-cifar10-cpu.md").read_text().splitlines()
+    assert any(line.startswith("| FedAvg | 2 | 52.00 ± 3.00 | 2.83 |") for line in lines)
+    one = Reproduction.of(TABLES["table-cifar10"], SCALES["cpu"], Selection(seeds=(1,)), tmp_path).of_what_is_there()
+    assert [run.seed for run in one.filled().runs] == [1]  # what was asked for stays
+
+
+def test_noise_that_nobody_has_is_no_reduction(tmp_path: Path) -> None:
+    chosen = Selection(noise_rates=(0.9,), seeds=(0, 1))
+    rules = Reproduction.of(TABLES["relabel-rules"], SCALES["cpu"], chosen, tmp_path)
+    finish_runs(rules, "agreement", 500, 500, noise_rate=0.9)
+    for path in sorted(tmp_path.glob("runs/*/result.json"))[:1]:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"noise_before": None, "noise_after": None}))
+    *_, table = noise_reduction(rules.filled(), tmp_path)
+    assert len(table.read_text().splitlines()) == 2  # of the other run alone
