@@ -112,4 +112,5 @@ def hours(
     for name, seconds in estimates.items():
         typer.echo(f"{'finished' if seconds is None else duration(seconds):>9}  {name}")
     n_open = sum(seconds is not None for seconds in estimates.values())
-    typer.echo(f"{n_open} of {len(jobs)} runs to do: about {duration(total)} with {workers} worker(s)")
+    in_all = f"about {duration(total)} ({total / 3600:.2f} hours) with {workers} worker(s)"
+    typer.echo(f"{n_open} of {len(jobs)} runs to do: {in_all}")

@@ -93,7 +93,7 @@ def test_numbers_that_json_has_no_word_for_become_null(tmp_path: Path) -> None:
 def test_a_damaged_json_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "result.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(RunFolderError, match=r"result\.json is damaged: remove it"):
-        RunFolder(tmp_path).read_json("result.json", needs="model_sha256")
+        RunFolder(tmp_path).read_json("result.json", "model_sha256")
     assert RunFolder(tmp_path).read_json("data.json", needs="sha256") is None
 
 
