@@ -94,7 +94,7 @@ def test_a_damaged_json_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "result.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(RunFolderError, match=r"result\.json is damaged: remove it"):
         RunFolder(tmp_path).read_json("result.json", "model_sha256")
-    assert RunFolder(tmp_path).read_json("data.json", needs="sha256") is None
+    assert RunFolder(tmp_path).read_json("data.json", "sha256") is None
 
 
 # ---------------------------------------------------------------- metrics
