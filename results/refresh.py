@@ -28,6 +28,8 @@ NOISE_RATES = ("0.3", "0.6", "0.9")
 # What stands between these two comments in the page is a part of a file in results/: that under a heading, or all.
 PART = re.compile(r"<!-- from (?P<file>\S+?)(?: under (?P<heading>.+?))? -->\n.*?<!-- end -->", re.DOTALL)
 
+NOT_MEASURED = re.compile(r"^\| [^|]+ \| – \| – \|.*\n", re.MULTILINE)  # rows without a run: not for the page
+
 
 def commands() -> dict[tuple[str, ...], str | None]:
     """Return the words after `fedsir`, and the file in results/ that takes the JSON it prints."""
@@ -89,6 +91,7 @@ def _part(file: str, heading: str | None) -> str:
             raise ValueError(f"{file} has no heading {heading!r}")
         text = re.split(r"^(?:## |Made with )", text, maxsplit=1, flags=re.MULTILINE)[0]
         under = f" under {heading}"
+    text = NOT_MEASURED.sub("", text)
     return f"<!-- from {file}{under} -->\n\n{text.strip()}\n\n<!-- end -->"
 
 
