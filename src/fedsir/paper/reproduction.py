@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedsir.errors import RunFolderError
 from fedsir.experiment.run_folder import RunFolder, usable_folder
@@ -47,7 +46,7 @@ class Reproduction:
         return Reproduction.of(self.table, self.scale, self.selection.or_else(self._all_there_is()), self.out)
 
     def _all_there_is(self) -> Selection:
-        return self.selection.widened(self.table, self.scale, _conditions_in(self.out / "runs"))
+        return self.selection.widened(self.table, self.scale, _seeds_in(self.out / "runs"))
 
     def write(self) -> list[Path]:
         """Write Markdown, LaTeX, CSV, JSON, and an SVG of accuracy over rounds for each α and noise rate."""
@@ -74,20 +73,13 @@ class Reproduction:
         return written
 
 
-def _conditions_in(folder: Path) -> Selection:
-    """Return α, noise rates and seeds of the runs in a folder, whatever they are runs of."""
-    alphas, noise_rates, seeds = set[Any](), set[Any](), set[Any]()
+def _seeds_in(folder: Path) -> tuple[int, ...]:
+    """Return the seeds of the runs in a folder, whatever they are runs of."""
+    found = set()
     for path in folder.glob("*/config.toml"):
         with contextlib.suppress(RunFolderError):  # not readable, so no run of ours
-            stored = RunFolder(path.parent).stored_config()
-            data = stored.get("data")
-            if not isinstance(data, dict):
-                continue
-            if data.get("noisy_clients") != "none":  # else its noise rate is that of a row which stands beside all
-                noise_rates.add(data.get("noise_rate"))
-            alphas.add(data.get("alpha"))
-            seeds.add(stored.get("seed", 0))
-    return Selection(tuple(alphas - {None}), tuple(noise_rates - {None}), None, tuple(seeds))
+            found.add(RunFolder(path.parent).stored_config().get("seed", 0))
+    return tuple(seed for seed in found if isinstance(seed, int))
 
 
 def _curve(folder: Path) -> tuple[Sequence[int], Sequence[float]]:

@@ -107,14 +107,14 @@ class Selection:
             self.seeds or scale.seeds,
         )
 
-    def widened(self, table: Table, scale: Scale, also: Selection) -> Selection:
-        """Return the selection together with all that the table has at this scale, and with another one."""
+    def widened(self, table: Table, scale: Scale, seeds: tuple[int, ...] = ()) -> Selection:
+        """Return the selection together with all that the table has at this scale, and with more seeds."""
         chosen, whole = self.of(table, scale), Selection().of(table, scale)
         return Selection(
-            _all(table.alphas, whole.alphas, chosen.alphas, also.alphas),
-            _all(table.noise_rates, whole.noise_rates, chosen.noise_rates, also.noise_rates),
+            _all(table.alphas, whole.alphas, chosen.alphas),
+            _all(table.noise_rates, whole.noise_rates, chosen.noise_rates),
             whole.methods,
-            _all(whole.seeds, chosen.seeds, also.seeds),
+            _all(whole.seeds, chosen.seeds, seeds),
         )
 
     def or_else(self, other: Selection) -> Selection:

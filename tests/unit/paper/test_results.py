@@ -186,7 +186,7 @@ def test_noise_reduction_is_drawn_from_the_runs_of_the_rules(tmp_path: Path) -> 
     assert "no run" in text  # of the other four cells
 
 
-def test_no_run_shows_seeds_and_conditions_that_were_run_whatever_the_scale_has(
+def test_no_run_shows_all_seeds_that_were_run_whatever_the_scale_has(
     reproduction: Reproduction, finish: Callable[..., None], tmp_path: Path
 ) -> None:
     finish("fedavg", 500, 540)
