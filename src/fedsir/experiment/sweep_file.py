@@ -57,10 +57,10 @@ def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
     for name in methods:
         if isinstance(name, str) and method_file.is_in_file(name) and name not in trusted:
             raise ConfigError(f"{path} would run the code in {name}: if you trust it, say so with --method {name}.")
-    if unused := [name for name in trusted if name not in methods]:
+    if unused := [name for name in trusted if name not in methods or not method_file.is_in_file(name)]:
         raise ConfigError(
-            f"--method {unused[0]}: no run of {path} uses it. Which methods are run is in the file (method.name); the "
-            "option only says which code in files you trust."
+            f"--method {unused[0]}: is no code in a file that a run of {path} uses. Which methods are run it says "
+            "itself (method.name); the option only says which FILE.py:CLASS you trust."
         )
     try:
         return [resolve(recipe, tree) for tree in trees]

@@ -97,5 +97,6 @@ def test_no_code_is_run_that_was_not_named(file: Path, tmp_path: Path) -> None:
 
 def test_trust_in_what_no_run_uses_is_a_mistake(file: Path) -> None:
     file.write_text(SWEEP)
-    with pytest.raises(ConfigError, match=r"--method fednoro: no run of .* uses it"):
-        read_sweep(file, ["fednoro"])
+    for name in ("fednoro", "fedavg", "other.py:Other"):  # nobody's, built in, nobody's
+        with pytest.raises(ConfigError, match=rf"--method {name}: is no code in a file that a run of .* uses"):
+            read_sweep(file, [name])
