@@ -14,7 +14,7 @@ try to start CUDA; a dispatch mode sees every operation below autograd.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 STAND_IN = torch.device("lazy:0")
@@ -82,7 +81,7 @@ class DeviceTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        home = next(leaf.home for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor))
+        home = next(leaf.home for leaf in _leaves((args, kwargs)) if isinstance(leaf, DeviceTensor))
         return home.run(func, args, kwargs or {})
 
     @property
@@ -152,7 +151,7 @@ class FakeDevice:
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute one operation on the real tensors, after checking that the device could."""
-        packet, leaves = func.overloadpacket, tree_leaves((args, kwargs))
+        packet, leaves = func.overloadpacket, list(_leaves((args, kwargs)))
         ours = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
         asked = kwargs.get("device")
         if not ours and asked != STAND_IN:
@@ -173,7 +172,7 @@ class FakeDevice:
             self.note("wait", str(packet))
 
         wrapper_of = {id(tensor.held): tensor for tensor in ours}
-        real_args, real_kwargs = tree_map(_real, (args, kwargs))
+        real_args, real_kwargs = _mapped(_real, (args, kwargs))
         result = func(*real_args, **real_kwargs)
         for tensor in ours:
             assert tensor.shape == tensor.held.shape, f"{func} changes a shape in place, which this fake cannot follow"
@@ -185,7 +184,7 @@ class FakeDevice:
 
         written = [leaf for leaf in _written(func, args, kwargs) if not isinstance(leaf, DeviceTensor)]
         # A copy to the CPU in place gives back that CPU tensor.
-        return result if any(result is leaf for leaf in written) else tree_map(back, result)
+        return result if any(result is leaf for leaf in written) else _mapped(back, result)
 
     def _note_copy(self, packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_here: bool) -> None:
         source, target_is_here, dtype = args[0], is_here, kwargs.get("dtype")
@@ -236,7 +235,7 @@ class _Functions(TorchFunctionMode):
         home = self._home
         if func is torch.device:  # a name to be, and the name is what callers are to see
             return func(*args, **(kwargs or {}))
-        args, kwargs = tree_map(home.stand_in_for, (args, kwargs or {}))
+        args, kwargs = _mapped(home.stand_in_for, (args, kwargs or {}))
         if func in (torch.tensor, torch.as_tensor) and kwargs.get("device") == STAND_IN:
             home.note("upload", func.__name__)
             return home.wrap(func(*args, **{**kwargs, "device": HOST}))
@@ -245,6 +244,27 @@ class _Functions(TorchFunctionMode):
         if func is torch.Tensor.data.__set__ and isinstance(args[0], DeviceTensor):  # type: ignore[attr-defined]
             raise NotImplementedError("the fake device does not follow an assignment to .data")
         return func(*args, **kwargs)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield what lists, tuples and dicts hold; torch's own walk over them takes most of a run's time here."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return the same lists, tuples and dicts with every value in them changed."""
+    if isinstance(value, list | tuple):  # among them torch's named results, which are made of one sequence too
+        return type(value)([_mapped(change, item) for item in value])
+    if isinstance(value, dict):
+        return {key: _mapped(change, item) for key, item in value.items()}
+    return change(value)
 
 
 def _real(value: Any) -> Any:
@@ -263,7 +283,7 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = kwargs.get(argument.name) if argument.kwarg_only or i >= len(args) else args[i]
-            written += tree_leaves(value)
+            written += _leaves(value)
     return written
 
 
