@@ -23,6 +23,7 @@ class SweepLines:
     def __init__(self, console: Console, workers: int) -> None:
         self._console, self._workers = console, workers
         self._n_ended = self._n_jobs = 0
+        self._last_failure: str | None = None
 
     def began(self, jobs: Sequence[Job], finished: Mapping[str, dict[str, Any]]) -> None:
         self._clock = SweepClock(jobs, finished, self._workers)
@@ -48,7 +49,8 @@ class SweepLines:
     def _line(self, job: Job, result: dict[str, Any] | None, failure: str | None) -> str:
         head = f"{self._n_ended}/{self._n_jobs} {job.name}"
         if result is None:
-            return f"{head}: failed: {failure}"
+            is_known, self._last_failure = failure == self._last_failure, failure
+            return f"{head}: failed for the same reason" if is_known else f"{head}: failed: {failure}"
         return f"{head}: {result['accuracy']:.1%}, {duration(result['seconds'])}; {self.eta()} to go"
 
     def eta(self) -> str:

@@ -180,7 +180,7 @@ def test_a_resumed_run_counts_only_what_is_done_now(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", [SweepLines, SweepTable])
 def test_what_a_person_sees(kind: type[SweepLines], tmp_path: Path) -> None:
-    jobs = jobs_for([tiny(0), tiny(1), tiny(2)], tmp_path)
+    jobs = jobs_for([tiny(seed) for seed in range(4)], tmp_path)
     console = Console(width=200, record=True, force_terminal=False, quiet=False, file=(tmp_path / "log").open("w"))
     progress = kind(console, 1)
     progress.began(jobs, {jobs[0].name: {"accuracy": 0.5}})
@@ -189,11 +189,13 @@ def test_what_a_person_sees(kind: type[SweepLines], tmp_path: Path) -> None:
         progress.round_done(job, 0, None)
     progress.ended(jobs[1], {"accuracy": 0.25, "seconds": 100.0}, None)
     progress.ended(jobs[2], None, "no [clean] client")
+    progress.ended(jobs[3], None, "no [clean] client")
     progress.close()
     text = console.export_text()
-    assert "3 runs, 1 finished before" in text
-    assert f"2/3 {jobs[1].name}: 25.0%, 2 min;" in text
-    assert f"3/3 {jobs[2].name}: failed: no [clean] client" in text
+    assert "4 runs, 1 finished before" in text
+    assert f"2/4 {jobs[1].name}: 25.0%, 2 min;" in text
+    assert f"3/4 {jobs[2].name}: failed: no [clean] client" in text
+    assert f"4/4 {jobs[3].name}: failed for the same reason" in text
 
 
 BROKEN = """

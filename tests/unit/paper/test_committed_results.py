@@ -1,12 +1,14 @@
 """The results in this repository: every table there is what its committed runs give today."""
 
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from fedsir.experiment.comparison import compare
 from fedsir.paper.reproduction import Reproduction
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection
@@ -51,3 +53,16 @@ def test_the_page_shows_what_the_tables_have(refresh: ModuleType) -> None:
 
 def test_every_table_is_one_that_is_refreshed(refresh: ModuleType) -> None:
     assert {path.stem.rpartition("-")[0] for path in FILES} <= set(refresh.TABLES)
+
+
+@pytest.mark.parametrize("noise_rate", ["0.3", "0.6", "0.9"])
+def test_the_comparison_on_digits_can_be_made_again(noise_rate: str) -> None:
+    rows = compare([RESULTS / "digits" / "runs"], {"data.noise_rate": float(noise_rate)}, "fedsir")
+    stored = json.loads((RESULTS / "digits" / f"noise-{noise_rate}.json").read_text())
+    assert json.loads(json.dumps([row.as_dict() for row in rows])) == stored
+    assert all(len(row.seeds) == 5 for row in rows) and len(rows) == 11
+
+
+def test_the_digits_are_those_of_the_sweep(refresh: ModuleType) -> None:
+    assert refresh.digits_results() == json.loads((RESULTS / "digits" / "digits.json").read_text())
+    assert (RESULTS / "digits" / "table.md").read_text() == refresh.digits_table()
