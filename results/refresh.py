@@ -56,25 +56,45 @@ def digits_results() -> dict[str, Any]:
 
 def digits_table() -> str:
     """Return one table of the comparisons on digits: a row per method, a column per noise rate."""
+    rows = {name: [_cell(_compared(rate)[name]) for rate in NOISE_RATES] for name in METHODS}
+    return _table({METHODS[name]: cells for name, cells in rows.items()} | _without_noise("digits"))
+
+
+def longer_table() -> str:
+    """Return the same of those that had ten more rounds, beside FedSIR, whose Stage I has ten epochs."""
     rows = {
-        rate: {row["method"]: row for row in json.loads((RESULTS / f"digits/noise-{rate}.json").read_text())}
-        for rate in NOISE_RATES
+        METHODS[name]: [_spread(_accuracies("longer", f"-{name}-a2-n{rate}-")) for rate in NOISE_RATES]
+        for name in ("fedavg", "fedcorr", "fedelc", "fednoro")
     }
-    clean = [
-        result["accuracy"]
-        for name, result in json.loads((RESULTS / "digits/digits.json").read_text())["results"].items()
-        if "-n0-" in name
-    ]
+    fedsir = {"FedSIR, 20 rounds": [_cell(_compared(rate)["fedsir"]) for rate in NOISE_RATES]}
+    return _table(rows | _without_noise("longer") | fedsir)
+
+
+def _table(rows: dict[str, list[str]]) -> str:
     lines = ["| method | " + " | ".join(f"{float(rate):.0%}" for rate in NOISE_RATES) + " |", "|---|---:|---:|---:|"]
-    for name, title in METHODS.items():
-        lines.append(f"| {title} | " + " | ".join(_cell(rows[rate][name]) for rate in NOISE_RATES) + " |")
-    possible = f"{100 * mean(clean):.1f} ({100 * stdev(clean):.1f})"
-    return "\n".join([*lines, f"| FedAvg, no noise | {possible} | {possible} | {possible} |", ""])
+    return "\n".join([*lines, *(f"| {title} | " + " | ".join(cells) + " |" for title, cells in rows.items()), ""])
+
+
+def _compared(rate: str) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in json.loads((RESULTS / f"digits/noise-{rate}.json").read_text())}
 
 
 def _cell(row: dict[str, Any]) -> str:
     star = "*" if row["is_different"] else ""
     return f"{100 * row['accuracy']:.1f} ({100 * row['seed_spread']:.1f}){star}"
+
+
+def _without_noise(file: str) -> dict[str, list[str]]:
+    return {"FedAvg, no noise": [_spread(_accuracies(file, "-n0-"))] * len(NOISE_RATES)}
+
+
+def _accuracies(file: str, part_of_name: str) -> list[float]:
+    results = json.loads((RESULTS / f"digits/{file}.json").read_text())["results"]
+    return [result["accuracy"] for name, result in results.items() if part_of_name in name]
+
+
+def _spread(accuracies: list[float]) -> str:
+    return f"{100 * mean(accuracies):.1f} ({100 * stdev(accuracies):.1f})"
 
 
 def filled(page: str) -> str:
@@ -104,6 +124,7 @@ def main() -> None:
             _write(RESULTS / file, _pretty(json.loads(done.stdout)))
     _write(RESULTS / "digits/digits.json", _pretty(digits_results()))
     _write(RESULTS / "digits/table.md", digits_table())
+    _write(RESULTS / "digits/longer.md", longer_table())
     _write(PAGE, filled(PAGE.read_text(encoding="utf-8")))
 
 

@@ -66,3 +66,4 @@ def test_the_comparison_on_digits_can_be_made_again(noise_rate: str) -> None:
 def test_the_digits_are_those_of_the_sweep(refresh: ModuleType) -> None:
     assert refresh.digits_results() == json.loads((RESULTS / "digits" / "digits.json").read_text())
     assert (RESULTS / "digits" / "table.md").read_text() == refresh.digits_table()
+    assert (RESULTS / "digits" / "longer.md").read_text() == refresh.longer_table()
