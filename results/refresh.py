@@ -20,8 +20,13 @@ RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent
 PAGE = ROOT / "docs" / "results.md"
 
-CIFAR = ("--scale", "cpu", "--no-run", "--out", "results/cifar10-cpu")
-TABLES = ("table-cifar10", "ablation", "relabel-rules", "figure-noise-reduction")
+TABLES = {  # and the folder in results/ that their runs are in
+    "table-cifar10": "cifar10-cpu",
+    "ablation": "cifar10-cpu",
+    "relabel-rules": "cifar10-cpu",
+    "figure-noise-reduction": "cifar10-cpu",
+    "table-cifar100": "cifar100-cpu",
+}
 METHODS = {variant.name: variant.title for variant in (*ROWS, REFERENCES[0])}
 NOISE_RATES = ("0.3", "0.6", "0.9")
 
@@ -39,7 +44,11 @@ def commands() -> dict[tuple[str, ...], str | None]:
         )
         for rate in NOISE_RATES
     }
-    return {("reproduce", table, *CIFAR): None for table in TABLES} | digits
+    cifar: dict[tuple[str, ...], str | None] = {
+        ("reproduce", table, "--scale", "cpu", "--no-run", "--out", f"results/{folder}"): None
+        for table, folder in TABLES.items()
+    }
+    return cifar | digits
 
 
 def digits_results() -> dict[str, Any]:
