@@ -58,3 +58,14 @@ def test_smoke_has_the_same_images_for_everybody() -> None:
 def test_an_unknown_row_is_named() -> None:
     with pytest.raises(ConfigError, match=r"no 'fedser'\. Did you mean 'fedsir'"):
         cells(TABLES["ablation"], SCALES["cpu"], Selection(methods=("fedser",)))
+
+
+def test_the_images_scale_is_the_papers_protocol_with_fewer_rounds() -> None:
+    chosen = Selection(alphas=(0.5,), noise_rates=(0.6,), methods=("fedsir",))
+    (ours,) = cells(TABLES["table-cifar10"], SCALES["images"], chosen)
+    (paper,) = cells(TABLES["table-cifar10"], SCALES["paper"], chosen)
+    ours, paper = ours.configs[0], paper.configs[0]
+    assert (ours.rounds, paper.rounds) == (20, 100)
+    assert ours.data == paper.data and ours.model == paper.model
+    assert (ours.method.relabel.every, paper.method.relabel.every) == (4, 20)
+    assert ours.method.relabel.min_samples == paper.method.relabel.min_samples == 100
