@@ -19,8 +19,8 @@ from benchmarks.bench_training_step import models
 from benchmarks.federation import opened, random_federation
 from benchmarks.measure import Outcome, interleave, seconds_of
 from fedsir.data.federation import FederatedData
-from fedsir.experiment.provenance import cores
 from fedsir.methods.base import ServerState
+from fedsir.runs.provenance import cores
 
 N_CLIENTS, PER_CLIENT = 10, 256
 

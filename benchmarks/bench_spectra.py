@@ -17,8 +17,8 @@ from benchmarks.bench_training_step import models
 from benchmarks.federation import opened, random_federation
 from benchmarks.measure import Outcome, interleave, seconds_of
 from fedsir.data.federation import FederatedData
-from fedsir.experiment.provenance import cores
 from fedsir.methods.local_training import FEATURE_BATCH, HELD_BATCHES
+from fedsir.runs.provenance import cores
 from fedsir.stages.spectrum import ClassFeatures
 
 N, D, N_CLIENTS = 50_000, 512, 10

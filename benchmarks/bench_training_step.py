@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.measure import Outcome, interleave, seconds_of
-from fedsir.experiment.provenance import cores
 from fedsir.models.build import build_model, training_model
 from fedsir.models.compact_resnet18 import MapConv
 from fedsir.models.config import ModelConfig
 from fedsir.models.position_major import live_pairs
 from fedsir.randomness import KeyedRandom
+from fedsir.runs.provenance import cores
 
 BATCH, SIZE, N_CLASSES = 64, (32, 32), 10
 

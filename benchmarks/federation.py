@@ -15,13 +15,13 @@ from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import local_engine
-from fedsir.experiment.config import parse_config
 from fedsir.methods.base import Method, Weights
 from fedsir.methods.registry import method_class
 from fedsir.models.build import build_model, training_model
 from fedsir.models.config import ModelConfig
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
+from fedsir.runs.config import parse_config
 
 
 def random_federation(n_clients: int, per_client: int, size: int = 32, channels: int = 3) -> FederatedData:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsir.experiment.provenance import cores, processor, versions
+from fedsir.runs.provenance import cores, processor, versions
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.estimate import plan_run
-from fedsir.experiment.progress import Silent
-from fedsir.experiment.provenance import cores
-from fedsir.experiment.recipes import resolve
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.config import RunConfig
+from fedsir.runs.estimate import plan_run
+from fedsir.runs.progress import Silent
+from fedsir.runs.provenance import cores
+from fedsir.runs.recipes import resolve
+from fedsir.runs.runner import Where, run_experiment
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.spectrum import class_features
 from fedsir.stages.split import OffDiagonal, split_clients

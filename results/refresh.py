@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fedsir.experiment.finished_runs import provenance_of
-from fedsir.experiment.sweep import jobs_for
-from fedsir.experiment.sweep_file import read_sweep
 from fedsir.paper.variants import METHODS as ROWS
 from fedsir.paper.variants import REFERENCES
+from fedsir.runs.finished_runs import provenance_of
+from fedsir.sweeps.sweep import jobs_for
+from fedsir.sweeps.sweep_file import read_sweep
 
 RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent

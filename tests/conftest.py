@@ -1,9 +1,7 @@
 """Shared by all tests: one thread each, the same hypothesis examples every time, and federations dealt by hand."""
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -19,16 +17,6 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 hypothesis.settings.register_profile("fedsir", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("fedsir")
-
-
-@pytest.fixture
-def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder for temporary files, here and in processes started from here: shared with no other run."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # to be found anew
-    return folder
 
 
 @pytest.fixture(scope="session")

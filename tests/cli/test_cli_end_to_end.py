@@ -6,15 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedsir as package
-from fedsir.engines import user_folder
-from fedsir.engines.core_slots import CoreSlots, machine_cores
-from fedsir.engines.shared_images import shared_images
-from fedsir.experiment import recipes
 from fedsir.methods.registry import known_methods
+from fedsir.runs import recipes
 
 TINY = ["--set", "data.n_train=60", "--set", "data.n_test=20", "--set", "data.n_clients=3", "--rounds", "1"]
 ONE = ["--workers", "1"]
@@ -120,27 +116,6 @@ def test_doctor_in_words(fedsir: Callable[..., Any], monkeypatch: pytest.MonkeyP
     assert f"fedsir        {package.__version__}" in done.out.splitlines()
     monkeypatch.setattr("fedsir.cli.doctor._is_deterministic", lambda: False)
     assert fedsir("doctor").code == 1
-
-
-@pytest.mark.skipif(not user_folder.HAS_LOCKS, reason="needs locks on open files")
-def test_doctor_shows_what_runs_share(
-    fedsir: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, own_temporary_folder: Path
-) -> None:
-    monkeypatch.setattr("fedsir.cli.doctor._is_deterministic", lambda: True)
-    monkeypatch.setenv("FEDSIR_CORES", "3")
-    left = user_folder.user_folder() / "images-0"
-    with shared_images(np.zeros((20, 1, 10, 10), np.uint8), "1", n_processes=2):
-        left.write_bytes(b"of a killed run")
-        with CoreSlots(left.parent, [machine_cores()[0]]).held():
-            lines = fedsir("doctor").out.splitlines()
-            found = last_json(fedsir("doctor", "--json").out)
-    assert "cores         3, 1 in use by runs now" in lines
-    assert f"shared images {left}, 15 B, left by a killed run; the next run removes it" in lines
-    assert f"shared images {left.with_name('images-1')}, 2.0 kB, in use" in lines
-    assert (found["cores"], found["cores_in_use"]) == (3, 1)
-    assert [(file["bytes"], file["is_in_use"]) for file in found["shared_images"]] == [(15, False), (2000, True)]
-    monkeypatch.setenv("FEDSIR_CORES", "off")
-    assert f"cores         {len(machine_cores())}, runs do not wait for each other" in fedsir("doctor").out.splitlines()
 
 
 def test_demo_sets_two_methods_side_by_side(fedsir: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fedsir.data.cifar_facts import CIFAR
-from fedsir.experiment import runner
+from fedsir.runs import runner
 
 Refused = Callable[..., str]
 Npz = Callable[..., Path]

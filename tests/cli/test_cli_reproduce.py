@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedsir.cli import INTERRUPTED
-from fedsir.experiment import sweep as sweeps
+from fedsir.sweeps import sweep as sweeps
 
 Fedsir = Callable[..., Any]
 Refused = Callable[..., str]

@@ -27,8 +27,8 @@ MOVES_WITH_A_REASON = {
     "engines/wire.py:_flatten": "what travels is bytes in the host's memory",
     "engines/wire.py:decode": "the JSON of a payload that is on the CPU",
     "evaluate/accuracy.py:predict": "all predicted classes at once, for NumPy to score",
-    "experiment/checkpoint.py": "a checkpoint is read from a file, on the CPU",
-    "experiment/evaluation.py": "client states came by the wire: they are on the CPU",
+    "runs/checkpoint.py": "a checkpoint is read from a file, on the CPU",
+    "simulation/evaluation.py": "client states came by the wire: they are on the CPU",
     "methods/fedcorr.py:FedCorr.replace_labels": "corrected labels stay with the client, in its state, on the CPU",
     "methods/fedcorr.py:FedCorr.visit": "losses stay with the client, in its state, on the CPU",
     "methods/fedelc.py:FedELC.train_noisy": "labels that were learnt stay with the client, in its state, on the CPU",
@@ -37,8 +37,8 @@ MOVES_WITH_A_REASON = {
     "methods/local_training.py:sure_labels": "they choose among a client's data, which are on the CPU",
     "models/weights.py:weights_sha256": "a hash reads bytes in the host's memory",
     "paper/similarity.py:_stage_one": "a matrix of similarities, for NumPy to draw",
-    "stages/correction.py:noise_level": "losses out of the client's state are on the CPU, for scikit-learn",
-    "stages/lid.py:local_intrinsic_dimension": "distances need float64, which an accelerator may not have",
+    "methods/fedcorr_math.py:noise_level": "losses out of the client's state are on the CPU, for scikit-learn",
+    "methods/lid.py:local_intrinsic_dimension": "distances need float64, which an accelerator may not have",
     "stages/spectrum.py:ClassFeatures.include": "spectra need float64 and are summed on the CPU",
 }
 

@@ -12,7 +12,6 @@ import pytest
 from fedsir.data.federation import FederatedData
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
-from fedsir.engines.core_slots import CoreSlots
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import Engine, local_engine
 from fedsir.methods.base import MethodConfig, Weights
@@ -55,10 +54,8 @@ def opened(five_clients: FederatedData, tmp_path: Path) -> Iterator[OpenEngine]:
     contexts: list[AbstractContextManager[Engine]] = []
 
     def open_engine(
-        n_workers: int, method: str = "misbehaving", model: str = "small_cnn", slots: CoreSlots | None = None
+        n_workers: int, method: str = "misbehaving", model: str = "small_cnn"
     ) -> tuple[EngineFederation, Engine, Weights]:
-        file = tmp_path / "images"
-        file.write_bytes(five_clients.images.data)
         spec = HostSpec(
             method=method,
             method_config=MethodConfig(name=method, batch_size=4),
@@ -67,9 +64,9 @@ def opened(five_clients: FederatedData, tmp_path: Path) -> Iterator[OpenEngine]:
             in_channels=five_clients.channels,
             seed=3,
             device="cpu",
-            store=ClientStore.of(five_clients, file if n_workers > 1 else None),
+            store=ClientStore.of(five_clients),
         )
-        context = local_engine(spec, n_workers, slots)
+        context = local_engine(spec, n_workers)
         contexts.append(context)
         engine = context.__enter__()
         module = build_model(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.recipes import resolve
+from fedsir.runs.config import RunConfig
+from fedsir.runs.recipes import resolve
 
 DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
 

@@ -10,9 +10,9 @@ import pytest
 
 from fedsir.cli import main
 from fedsir.errors import FedsirError, RunFolderError
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.progress import Silent
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.config import RunConfig
+from fedsir.runs.progress import Silent
+from fedsir.runs.runner import Where, run_experiment
 
 resource = pytest.importorskip("resource", reason="needs POSIX limits")
 

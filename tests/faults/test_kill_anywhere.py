@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.recipes import resolve
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.config import RunConfig
+from fedsir.runs.recipes import resolve
+from fedsir.runs.runner import Where, run_experiment
 
 if not hasattr(os, "fork"):
     pytest.skip("needs fork", allow_module_level=True)
@@ -23,9 +23,9 @@ import os, signal, sys
 from pathlib import Path
 import sklearn.cluster, sklearn.datasets, sklearn.mixture, torch._dynamo
 from fedsir.engines.client_host import ClientHost
-from fedsir.experiment.recipes import resolve
-from fedsir.experiment.run_folder import RunFolder
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.recipes import resolve
+from fedsir.runs.run_folder import RunFolder
+from fedsir.runs.runner import Where, run_experiment
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedsir.experiment.checkpoint import Checkpoint
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.run_folder import RunFolder
-from fedsir.experiment.runner import default_out
 from fedsir.methods.fedavg import FedAvg
+from fedsir.runs.checkpoint import Checkpoint
+from fedsir.runs.config import RunConfig
+from fedsir.runs.run_folder import RunFolder
+from fedsir.runs.runner import default_out
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc", allow_module_level=True)

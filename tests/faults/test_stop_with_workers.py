@@ -1,6 +1,5 @@
 """Ends from outside while worker processes compute: nothing stays behind, and the run goes on."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -13,11 +12,8 @@ from typing import Any
 
 import pytest
 
-from fedsir.engines import user_folder
-from fedsir.engines.core_slots import CoreSlots
-from fedsir.engines.shared_images import shared_files
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.config import RunConfig
+from fedsir.runs.runner import Where, run_experiment
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("looks at processes in /proc", allow_module_level=True)
@@ -64,37 +60,12 @@ def test_ctrl_c_at_a_terminal_leaves_a_run_that_goes_on_and_no_process(
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 41
 
 
-@pytest.mark.skipif(not user_folder.HAS_LOCKS, reason="needs locks on open files")
-def test_workers_that_wait_for_a_core_end_with_the_main_process(
-    start: Callable[..., Any], tmp_path: Path, tiny: Settings, own_temporary_folder: Path
-) -> None:
-    slots = CoreSlots.of_machine()
-    assert slots is not None
-    with contextlib.ExitStack() as taken:
-        for core in slots.cores:
-            taken.enter_context(CoreSlots(slots.folder, [core]).held())
-        session = start(tiny(**FEDAVG), tmp_path / "run", workers=2)
-        turn, deadline = user_folder.opened(slots.folder / "turn"), time.monotonic() + 100
-        while user_folder.try_lock(turn):  # until a worker waits there
-            user_folder.unlock(turn)
-            assert time.monotonic() < deadline, "no worker came to wait"
-            time.sleep(0.05)
-        os.kill(session.process.pid, signal.SIGKILL)
-        assert session.leftovers(within=30) == {}
-        assert user_folder.try_lock(turn)
-        os.close(turn)
-        assert not (tmp_path / "run" / "metrics.jsonl").exists()  # they did wait
-    assert [file.is_in_use for file in shared_files()] == [False]
-    result = run_experiment(tiny(**FEDAVG), Where(tmp_path / "run"))
-    assert result["rounds"] == 40
-    assert shared_files() == []
-
-
 START_ENGINE = """
-from types import SimpleNamespace
-from fedsir.engines.local import WorkerEngine
+from fedsir.engines.local import no_interrupts, start_method
 if __name__ == "__main__":
-    WorkerEngine(SimpleNamespace(device="cpu"), 1)
+    process = start_method("cpu").Process(target=print)
+    with no_interrupts():
+        process.start()
 """
 
 

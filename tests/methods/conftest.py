@@ -10,9 +10,9 @@ import pytest
 
 from fedsir.data.federation import FederatedData, GroundTruth
 from fedsir.data.source import Source
-from fedsir.experiment.config import RunConfig, merge, parse_config
-from fedsir.experiment.progress import Progress, Silent
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.config import RunConfig, merge, parse_config
+from fedsir.runs.progress import Progress, Silent
+from fedsir.runs.runner import Where, run_experiment
 
 # What makes a method's tiny run tiny and still meaningful; methods that are not named run with their defaults.
 QUICK: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
         folder = out or tmp_path / f"run-{next(folders)}"
         with monkeypatch.context() as patch:
             if federation is not None:
-                patch.setattr("fedsir.experiment.runner.build_federation", lambda *_, **__: federation)
+                patch.setattr("fedsir.runs.runner.build_federation", lambda *_, **__: federation)
             where = Where(folder, workers=workers, device=device, progress=progress or Silent())
             return Run(config, run_experiment(config, where), folder)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contract_checks import check_finished, essence
-from fedsir.experiment.progress import Silent
+from fedsir.runs.progress import Silent
 
 Runner = Callable[..., Any]
 STAGES: dict[str, Any] = {"rounds": 3, "method": {"iterations": 1, "fine_tuning_rounds": 1}}

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsir.experiment.checkpoint import Checkpoint
-from fedsir.experiment.run_folder import RunFolder
 from fedsir.methods.loss_identification import LossIdentificationState
 from fedsir.methods.registry import method_class
+from fedsir.runs.checkpoint import Checkpoint
+from fedsir.runs.run_folder import RunFolder
 
 Runner = Callable[..., Any]
 LARGER = {"n_train": 1000, "n_clients": 6, "noise_rate": 0.8, "noisy_clients": ["1", "3", "4"]}

@@ -11,9 +11,9 @@ import pytest
 from fedsir.data.source import Source
 from fedsir.engines.federation import EngineFederation
 from fedsir.errors import MethodError
-from fedsir.experiment.config import parse_config
-from fedsir.experiment.estimate import plan_run
 from fedsir.methods.registry import known_methods
+from fedsir.runs.config import parse_config
+from fedsir.runs.estimate import plan_run
 
 METHODS = sorted(known_methods())
 Runner = Callable[..., Any]

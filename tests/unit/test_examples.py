@@ -12,7 +12,6 @@ import pytest
 from pydantic import BaseModel
 
 from fedsir.data.config import DataConfig
-from fedsir.experiment.config import RunConfig
 from fedsir.methods.base import MethodConfig
 from fedsir.methods.fedcorr import FedCorrConfig
 from fedsir.methods.fedelc import FedELCConfig
@@ -25,6 +24,7 @@ from fedsir.methods.pruning import PruningConfig
 from fedsir.methods.rhfl import RHFLConfig
 from fedsir.methods.rofl import RoFLConfig
 from fedsir.models.config import ModelConfig
+from fedsir.runs.config import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from fedsir.cli import options
 from fedsir.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedsir.experiment.comparison import Row
+    from fedsir.sweeps.comparison import Row
 
 HEADER = ("method", "seeds", "accuracy", "±", "sd", "difference", "identified", "label noise")
 LEGEND = (
@@ -46,9 +46,9 @@ def compare(
 
     Examples: `fedsir compare runs/digits-*`, `fedsir compare runs --only data.noise_rate=0.3 --against fedsir`.
     """
-    from fedsir.experiment.comparison import compare as compare_runs
-    from fedsir.experiment.config import parse_assignment
-    from fedsir.experiment.finished_runs import flat, unfinished_in
+    from fedsir.runs.config import parse_assignment
+    from fedsir.runs.finished_runs import flat, unfinished_in
+    from fedsir.sweeps.comparison import compare as compare_runs
 
     if latex + markdown + as_json > 1:
         raise ConfigError("--latex, --markdown and --json: choose one.")

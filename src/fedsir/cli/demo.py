@@ -10,7 +10,7 @@ import typer
 from fedsir.cli import options
 from fedsir.cli.result_table import result_table
 from fedsir.cli.run import execute
-from fedsir.experiment.recipes import resolve
+from fedsir.runs.recipes import resolve
 
 
 def demo(

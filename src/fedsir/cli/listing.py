@@ -50,7 +50,7 @@ def _datasets() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    from fedsir.experiment.recipes import recipe_names
+    from fedsir.runs.recipes import recipe_names
 
     return recipe_names()
 

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fedsir.engines.core_slots import usable_cores
 from fedsir.errors import ConfigError
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.recipes import resolve
 from fedsir.models.config import is_dotted
+from fedsir.runs.config import RunConfig
+from fedsir.runs.recipes import resolve
 
 Recipe = Annotated[
     str | None,
@@ -80,7 +79,9 @@ def without_foreign_model(config: RunConfig) -> RunConfig:
 def n_workers(given: int | None) -> int:
     """Return how many worker processes to use: as told, else one per core this process may use."""
     if given is None:
-        return len(usable_cores())
+        from fedsir.runs.provenance import cores
+
+        return cores()
     if given < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {given})")
     return given
@@ -88,7 +89,7 @@ def n_workers(given: int | None) -> int:
 
 def echo_json(value: Any) -> None:
     """Print one line of strict JSON: numbers that JSON has no word for are null."""
-    from fedsir.experiment.run_folder import strict_json
+    from fedsir.runs.run_folder import strict_json
 
     typer.echo(json.dumps(strict_json(value), ensure_ascii=False, allow_nan=False))
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsir.cli import options
-from fedsir.experiment.progress import duration
+from fedsir.runs.progress import duration
 
 MOST_ROWS = 30  # clients; of more, a summary and the extremes are shown
 EXTREMES = 5  # clients at either end
@@ -43,7 +43,7 @@ def plan(
         seed=seed,
         assignments=assignments,
     )
-    from fedsir.experiment.estimate import plan_run
+    from fedsir.runs.estimate import plan_run
 
     planned = plan_run(config, workers=options.n_workers(workers), data_dir=data_dir, download=download)
     if as_json:

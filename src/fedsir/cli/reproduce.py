@@ -59,9 +59,9 @@ def reproduce(
 
     Examples: `fedsir reproduce table-cifar10`, `fedsir reproduce ablation --scale cpu --noise-rate 0.9`.
     """
-    from fedsir.experiment.devices import check_device
-    from fedsir.experiment.run_folder import usable_folder
     from fedsir.paper.reproduction import Reproduction
+    from fedsir.runs.devices import check_device
+    from fedsir.runs.run_folder import usable_folder
 
     if what not in KNOWN:
         raise ConfigError(

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsir.cli.options import size
-from fedsir.experiment.progress import duration
+from fedsir.runs.progress import duration
 
 MOST_NAMES = 20
 

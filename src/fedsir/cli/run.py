@@ -13,7 +13,7 @@ from fedsir.cli import INTERRUPTED, options
 from fedsir.cli.result_table import result_table
 
 if TYPE_CHECKING:
-    from fedsir.experiment.config import RunConfig
+    from fedsir.runs.config import RunConfig
 
 
 def run(
@@ -74,7 +74,7 @@ def execute(
     download: bool = False,
 ) -> dict[str, Any]:
     """Run with progress on the error stream; Ctrl-C leaves a run that can go on, and says so."""
-    from fedsir.experiment.runner import Where, default_out, run_experiment
+    from fedsir.runs.runner import Where, default_out, run_experiment
 
     folder = out if out is not None else default_out(config)
     with _progress() as progress:
@@ -89,7 +89,7 @@ def execute(
 def _progress() -> Iterator[Any]:
     from rich.console import Console
 
-    from fedsir.experiment.progress import LiveTable, RoundLines
+    from fedsir.runs.progress import LiveTable, RoundLines
 
     console = Console(stderr=True)
     if not console.is_terminal:

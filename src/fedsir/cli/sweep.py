@@ -12,7 +12,7 @@ from fedsir.cli import INTERRUPTED, options
 from fedsir.errors import FedsirError
 
 if TYPE_CHECKING:
-    from fedsir.experiment.sweep import Job, Outcome
+    from fedsir.sweeps.sweep import Job, Outcome
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run and how long it takes; run nothing.")]
 SweepWorkers = Annotated[
@@ -45,11 +45,11 @@ def sweep(
 
     Example: `fedsir sweep seeds.toml --workers 4`, then `fedsir compare runs/*`.
     """
-    from fedsir.experiment.devices import check_device
-    from fedsir.experiment.finished_runs import provenance_of
-    from fedsir.experiment.run_folder import usable_folder
-    from fedsir.experiment.sweep import jobs_for
-    from fedsir.experiment.sweep_file import read_sweep
+    from fedsir.runs.devices import check_device
+    from fedsir.runs.finished_runs import provenance_of
+    from fedsir.runs.run_folder import usable_folder
+    from fedsir.sweeps.sweep import jobs_for
+    from fedsir.sweeps.sweep_file import read_sweep
 
     configs = [options.without_foreign_model(config) for config in read_sweep(file, trusted or ())]
     check_device(device)
@@ -73,8 +73,8 @@ def execute(jobs: Sequence[Job], *, workers: int, device: str, data_dir: Path | 
     """Run the jobs with progress on the error stream; Ctrl-C leaves runs that can go on, and says so."""
     from rich.console import Console
 
-    from fedsir.experiment.sweep import run_jobs
-    from fedsir.experiment.sweep_progress import SweepLines, SweepTable
+    from fedsir.sweeps.progress import SweepLines, SweepTable
+    from fedsir.sweeps.sweep import run_jobs
 
     console = Console(stderr=True)
     progress = (SweepTable if console.is_terminal else SweepLines)(console, workers)
@@ -100,8 +100,8 @@ def hours(
     jobs: Sequence[Job], workers: int, data_dir: Path | None, *, download: bool = False, as_json: bool = False
 ) -> None:
     """Print what is still to be run and how long that takes, from timed training steps."""
-    from fedsir.experiment.progress import duration
-    from fedsir.experiment.sweep_estimate import estimate_jobs, time_in_all
+    from fedsir.runs.progress import duration
+    from fedsir.sweeps.estimate import estimate_jobs, time_in_all
 
     estimates = estimate_jobs(jobs, data_dir=data_dir, download=download)
     total = time_in_all([seconds for seconds in estimates.values() if seconds is not None], workers)

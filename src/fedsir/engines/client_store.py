@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from multiprocessing import reduction
+from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedsir.data.client import ClientData
-from fedsir.engines.shared_images import mapped
+from fedsir.errors import RunFolderError
 
 if TYPE_CHECKING:
     from fedsir.data.arrays import Images, Index, Labels
@@ -19,16 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)  # arrays have no single equality
 class ClientStore:
-    """A run's own small arrays, and the images of its source, which other processes and runs may share.
-
-    When `file` is set, the images are in it: pickling the store (to start a worker) sends only its name.
+    """A federation's small arrays, and its images.
 
     Attributes
     ----------
     rows_by_client : client → its part of `labels` and `image_rows`
     labels : (n,) given labels, sorted by client
     image_rows, test_rows : (n,), (n_test,) rows of the images
-    images_shape : (m, channels, height, width)
+    images : (m, channels, height, width) uint8
     public_images : (p, channels, height, width) unlabelled images that everybody has; few enough to send
     """
 
@@ -36,47 +37,62 @@ class ClientStore:
     labels: Labels
     image_rows: Index
     test_rows: Index
-    images_shape: tuple[int, ...]
+    images: Images
     n_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     flip: bool
     crop_padding: int
-    file: Path | None
     public_images: Images | None = None
-    _images: list[Tensor] = field(default_factory=list)  # none until they are wanted, then one
+    _file: IO[bytes] | None = field(default=None, repr=False)  # holds the images, where worker processes share them
 
     @classmethod
-    def of(cls, data: FederatedData, file: Path | None = None) -> ClientStore:
-        """Return the store of a federation; `file`, if any, holds its images."""
+    def of(cls, data: FederatedData) -> ClientStore:
+        """Return the store of a federation."""
         rows = zip(data.clients, data.offsets[:-1], data.offsets[1:], strict=True)
         return cls(
             rows_by_client={name: (start, stop) for name, start, stop in rows},
             labels=data.given_labels,
             image_rows=data.image_rows,
             test_rows=data.test_rows,
-            images_shape=data.images.shape,
+            images=data.images,
             n_classes=data.n_classes,
             mean=data.mean,
             std=data.std,
             flip=data.flip,
             crop_padding=data.crop_padding,
-            file=file,
             public_images=data.public_images,
-            _images=[torch.from_numpy(data.images)],
         )
+
+    def shared(self) -> ClientStore:
+        """Return the same store with its images in a file that worker processes map: in memory once for all of them.
+
+        The file has no name, so nothing is left behind however these processes end.
+        """
+        if sys.platform == "win32":  # an open file cannot be handed on there: each worker gets a copy
+            return self
+        try:
+            file = tempfile.TemporaryFile(prefix="fedsir-images-")  # noqa: SIM115 - lives as long as the store
+            file.write(np.ascontiguousarray(self.images).data)
+            file.flush()
+        except OSError as problem:
+            raise RunFolderError(
+                f"Could not write the images that workers share to {tempfile.gettempdir()}: {problem.strerror}. Make "
+                "room, name another folder for temporary files with TMPDIR, or use --workers 1."
+            ) from None
+        return replace(self, images=_mapped(file, self.images.shape), _file=file)
 
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
-        return self.images_shape[2], self.images_shape[3]
+        return self.images.shape[2], self.images.shape[3]
 
     def client_data(self, client: str) -> ClientData:
         """Return one client's samples, copied together: a copy costs far less than a pass of training."""
         start, stop = self.rows_by_client[client]
         return ClientData(
             images=self._pick(self.image_rows[start:stop]),
-            labels=torch.from_numpy(self.labels[start:stop]),
+            labels=torch.from_numpy(self.labels[start:stop].copy()),
             n_classes=self.n_classes,
             mean=self.mean,
             std=self.std,
@@ -90,7 +106,7 @@ class ClientStore:
 
     def public(self) -> Tensor | None:
         """Return the unlabelled images that everybody has, (p, channels, h, w), if any."""
-        return None if self.public_images is None else torch.from_numpy(self.public_images)
+        return None if self.public_images is None else torch.from_numpy(self.public_images.copy())
 
     def size(self, client: str) -> int:
         """Return how many samples a client has."""
@@ -98,11 +114,21 @@ class ClientStore:
         return stop - start
 
     def _pick(self, rows: Index) -> Tensor:
-        if not self._images:
-            assert self.file is not None, "a store that came from another process has a file"
-            self._images.append(torch.from_numpy(mapped(self.file, self.images_shape)))
-        return self._images[0].index_select(0, torch.from_numpy(rows))
+        return torch.from_numpy(self.images[rows])
 
-    def __getstate__(self) -> dict[str, object]:
-        assert self.file is not None, "only a store with a file can be sent to another process"
-        return {**self.__dict__, "_images": []}
+    def __getstate__(self) -> dict[str, Any]:
+        if self._file is None:
+            return self.__dict__
+        sent = reduction.DupFd(self._file.fileno())
+        return {**self.__dict__, "images": self.images.shape, "_file": sent}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["_file"] is not None:
+            file = open(state["_file"].detach(), "rb")  # noqa: SIM115, PTH123 - a descriptor, kept open
+            state = {**state, "images": _mapped(file, state["images"]), "_file": file}
+        self.__dict__.update(state)
+
+
+def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Images:
+    """Return the images in a file without reading them: pages are in memory once, whoever maps them."""
+    return np.asarray(np.memmap(file, np.uint8, mode="r", shape=shape))

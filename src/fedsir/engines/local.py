@@ -10,12 +10,12 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from fedsir.engines import device_settings
 from fedsir.engines.client_host import Answer, AnyCall, Call, ClientHost, HostSpec, PredictCall
-from fedsir.engines.core_slots import CoreSlots, NotWanted
 
 LONGEST_TEMPORARY_FOLDER = 107 - len("/pymp-12345678/listener-12345678")  # bytes
 DIED = (
@@ -35,29 +35,24 @@ class Engine(Protocol):
 class InProcessEngine:
     """Runs one call after the other, right here."""
 
-    def __init__(self, spec: HostSpec, slots: CoreSlots | None = None) -> None:
+    def __init__(self, spec: HostSpec) -> None:
         self._host = ClientHost(spec)
-        self._slots = slots
 
     def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
         for call in calls:
-            with self._slots.held() if self._slots else contextlib.nullcontext():
-                answer = self._host.answer(call, common)
-            yield call, answer
+            yield call, self._host.answer(call, common)
 
     def close(self) -> None:
-        if self._slots:
-            self._slots.close()
+        """There is nothing to give back."""
 
 
 class WorkerEngine:
     """Runs calls in worker processes, the largest client first, so that no worker idles at the end of a round."""
 
-    def __init__(self, spec: HostSpec, n_workers: int, slots: CoreSlots | None = None) -> None:
+    def __init__(self, spec: HostSpec, n_workers: int) -> None:
         self._context = start_method(spec.device)
-        self._spec = spec
-        self._slots = slots
-        self._workers = [_Worker(self._context, spec, slots) for _ in range(n_workers)]
+        self._spec = replace(spec, store=spec.store.shared())
+        self._workers = [_Worker(self._context, self._spec) for _ in range(n_workers)]
 
     def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
         waiting = deque(sorted(calls, key=self._size, reverse=True))
@@ -96,7 +91,7 @@ class WorkerEngine:
 
     def _replace(self, dead: _Worker) -> _Worker:
         dead.stop()
-        fresh = _Worker(self._context, self._spec, self._slots)
+        fresh = _Worker(self._context, self._spec)
         self._workers[self._workers.index(dead)] = fresh
         return fresh
 
@@ -108,9 +103,9 @@ class WorkerEngine:
 class _Worker:
     """One process and the pipe to it; it ends by itself when the pipe closes, however this process ends."""
 
-    def __init__(self, context: Any, spec: HostSpec, slots: CoreSlots | None) -> None:
+    def __init__(self, context: Any, spec: HostSpec) -> None:
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, spec, slots), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, spec), daemon=True)
         with no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
             self._process.start()
         theirs.close()
@@ -144,7 +139,7 @@ def no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _serve(connection: Connection, spec: HostSpec, slots: CoreSlots | None) -> None:
+def _serve(connection: Connection, spec: HostSpec) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
     host = ClientHost(spec)
     common = b""
@@ -152,11 +147,8 @@ def _serve(connection: Connection, spec: HostSpec, slots: CoreSlots | None) -> N
         try:
             call, new_common = connection.recv()
             common = common if new_common is None else new_common
-            # The main process sends nothing before it has the answer: what can be read by then is its end.
-            with slots.held(lambda: not connection.poll()) if slots else contextlib.nullcontext():
-                answer = host.answer(call, common)
-            connection.send(answer)
-        except (EOFError, BrokenPipeError, ConnectionResetError, NotWanted):
+            connection.send(host.answer(call, common))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
             return
 
 
@@ -174,9 +166,9 @@ def start_method(device: str) -> Any:
 
 
 @contextlib.contextmanager
-def local_engine(spec: HostSpec, n_workers: int, slots: CoreSlots | None = None) -> Iterator[Engine]:
-    """Open the engine for `n_workers` and close it however the block ends; each call waits for one of `slots`."""
-    engine: Engine = InProcessEngine(spec, slots) if n_workers == 1 else WorkerEngine(spec, n_workers, slots)
+def local_engine(spec: HostSpec, n_workers: int) -> Iterator[Engine]:
+    """Open the engine for `n_workers` and close it however the block ends."""
+    engine: Engine = InProcessEngine(spec) if n_workers == 1 else WorkerEngine(spec, n_workers)
     try:
         yield engine
     finally:

@@ -1,6 +1,6 @@
 """Methods: one file = one method, found by name in `registry`; `base` is the protocol they share.
 
-`local_training`, `step_draws` and `public_batches`, what they work with, load on first use: naming a method or showing
+The modules below, what they work with, load on first use: naming a method or showing
 its settings needs no torch.
 """
 
@@ -10,9 +10,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsir.methods import local_training, public_batches, step_draws
+    from fedsir.methods import (
+        fedcorr_math,
+        fedelc_math,
+        fedlsr_math,
+        fedned_math,
+        lid,
+        local_training,
+        public_batches,
+        rhfl_math,
+        rofl_math,
+        step_draws,
+    )
 
-__all__ = ["local_training", "public_batches", "step_draws"]
+__all__ = [
+    "fedcorr_math",
+    "fedelc_math",
+    "fedlsr_math",
+    "fedned_math",
+    "lid",
+    "local_training",
+    "public_batches",
+    "rhfl_math",
+    "rofl_math",
+    "step_draws",
+]
 
 
 def __getattr__(name: str) -> Any:

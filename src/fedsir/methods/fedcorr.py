@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
-from fedsir import methods, stages
+from fedsir import methods
 from fedsir.errors import MethodError
 from fedsir.methods.base import (
     Client,
@@ -24,8 +24,8 @@ from fedsir.methods.base import (
     client_task,
 )
 from fedsir.methods.fedavg import average_by_samples, mean_loss
+from fedsir.methods.score_split import split_by_score
 from fedsir.methods.workload import FORWARD_SHARE, Size, Work
-from fedsir.stages.mixture import split_by_score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -91,7 +91,7 @@ class FedCorr(Method):
     config: FedCorrConfig
 
     def check(self, counts: Counts) -> None:
-        if int(counts.sum(axis=1).max()) < stages.lid.FEWEST_POINTS:
+        if int(counts.sum(axis=1).max()) < methods.lid.FEWEST_POINTS:
             raise MethodError(
                 "fedcorr could assess no client: an intrinsic dimension needs three samples, and no client has them. "
                 "Give clients more (data.n_clients, data.partition, data.n_train), or use fedavg."
@@ -191,21 +191,21 @@ class FedCorr(Method):
         module = client.module(model)
         loss = self.train_locally(client, module, proximal_weight=self.config.proximal_weight * noise_level)
         predicted = methods.local_training.predictions(client, module, is_augmented=True).cpu()
-        losses = stages.correction.sample_losses(predicted, client.labels, self.config.double_softmax)
+        losses = methods.fedcorr_math.sample_losses(predicted, client.labels, self.config.double_softmax)
         if self.config.accumulate_losses and "losses" in client.state:
             losses = losses + client.state["losses"]
         client.state["losses"] = losses
         lid = None
-        if len(predicted) >= stages.lid.FEWEST_POINTS:
-            lid = float(stages.lid.local_intrinsic_dimension(predicted, self.config.n_neighbours).mean())
+        if len(predicted) >= methods.lid.FEWEST_POINTS:
+            lid = float(methods.lid.local_intrinsic_dimension(predicted, self.config.n_neighbours).mean())
         return methods.local_training.trained_reply(client, module, loss) | {"lid": lid}
 
     @client_task
     def correct(self, client: Client, model: Weights) -> Reply:
         """Estimate the share of wrong labels; of these, correct those of the highest loss that the model is sure of."""
         losses = client.state["losses"]
-        level = stages.correction.noise_level(losses)
-        self.replace_labels(client, model, stages.correction.highest(losses, level * self.config.relabel_share))
+        level = methods.fedcorr_math.noise_level(losses)
+        self.replace_labels(client, model, methods.fedcorr_math.highest(losses, level * self.config.relabel_share))
         return {"noise_level": level, "n_corrected": client.n_corrected}
 
     @client_task
@@ -229,9 +229,9 @@ class FedCorr(Method):
                 loss = methods.local_training.cross_entropy(module, batch)
             else:
                 drawn = draws.take(len(batch.index))
-                loss = stages.correction.mixup_loss(module, batch.images, batch.labels, drawn)
+                loss = methods.fedcorr_math.mixup_loss(module, batch.images, batch.labels, drawn)
             if proximal_weight > 0:
-                near = stages.correction.proximity(parameters, reference, self.config.proximal_norm)
+                near = methods.fedcorr_math.proximity(parameters, reference, self.config.proximal_norm)
                 loss = loss + proximal_weight * near
             return loss
 
@@ -242,6 +242,6 @@ class FedCorr(Method):
         predicted = methods.local_training.predictions(client, client.module(model), is_augmented=True).cpu()
         labels = client.labels
         is_open = labels >= 0 if is_open is None else is_open
-        client.state["corrected_labels"] = stages.correction.corrected(
+        client.state["corrected_labels"] = methods.fedcorr_math.corrected(
             labels, predicted, is_open, self.config.confidence
         )

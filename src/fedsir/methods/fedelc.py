@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedsir import methods, stages
+from fedsir import methods
 from fedsir.methods.base import Client, ClientId, Federation, Reply, Settings, Weights, client_task
 from fedsir.methods.loss_identification import LossIdentification, LossIdentificationConfig
 
@@ -58,17 +58,17 @@ class FedELC(LossIdentification):
         config, given = self.config.labels, client.data.labels.to(client.device)
         kept = client.state.get("label_logits")
         label_logits = (
-            stages.label_logits.first_label_logits(given, client.data.n_classes, config.scale)
+            methods.fedelc_math.first_label_logits(given, client.data.n_classes, config.scale)
             if kept is None
             else kept.to(client.device)
         )
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             logits, labels, own = module(batch.images), given[batch.index], label_logits[batch.index]
-            gradient = stages.label_logits.label_gradient(logits, own, labels, compatibility=config.compatibility)
+            gradient = methods.fedelc_math.label_gradient(logits, own, labels, compatibility=config.compatibility)
             # The paper takes this step at the end of the epoch. No other batch of the epoch reads these rows.
             label_logits[batch.index] = own - config.lr / LABEL_BATCH * gradient
-            return stages.label_logits.label_correction_loss(
+            return methods.fedelc_math.label_correction_loss(
                 logits, own, labels, compatibility=config.compatibility, entropy=config.entropy
             )
 
@@ -80,7 +80,7 @@ class FedELC(LossIdentification):
             if config.predict == "plain"
             else methods.local_training.training_predictions(client, module, self.config.batch_size)
         )
-        merged = stages.label_logits.merged_label_logits(label_logits, predicted, config.scale)
+        merged = methods.fedelc_math.merged_label_logits(label_logits, predicted, config.scale)
         client.state["label_logits"] = merged.cpu()
         client.state["corrected_labels"] = merged.argmax(dim=1).cpu()
         return reply | {"n_corrected": client.n_corrected}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
-from fedsir import methods, stages
+from fedsir import methods
 from fedsir.methods.base import (
     Client,
     Federation,
@@ -92,7 +92,7 @@ class FedLSR(Method):
 
         draws = methods.step_draws.StepDraws(client, "views", self.config.epochs, N_DRAWS + 2)
         second_view = self.second_view(client)
-        config, regularise = self.config, stages.self_regularisation
+        config, regularise = self.config, methods.fedlsr_math
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             drawn = draws.take(len(batch.index))

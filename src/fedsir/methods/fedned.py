@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from fedsir import methods, stages
+from fedsir import methods
 from fedsir.errors import MethodError
 from fedsir.methods.base import (
     Client,
@@ -141,7 +141,7 @@ class FedNed(FedAvg):
                 fed.reject(k, "its model answers public images with no numbers")
         finite = {k: score for k, score in scores.items() if math.isfinite(score)}
         fed.record(mean_uncertainty=math.fsum(finite.values()) / len(finite) if finite else None)
-        return {k: share * len(finite) for k, share in stages.negative.shares_of(finite).items()}
+        return {k: share * len(finite) for k, share in methods.fedned_math.shares_of(finite).items()}
 
     def unlearn(
         self,
@@ -169,7 +169,7 @@ class FedNed(FedAvg):
         (distilled,) = fed.compute("distil", model=model, targets=targets, draw=draw).values()
         if not all(bool(tensor.isfinite().all()) for tensor in distilled["model"].values()):
             raise MethodError("Negative distillation diverged: lower method.distillation_lr, or switch it off.")
-        entropy = float(stages.negative.mean_entropy(targets))
+        entropy = float(methods.fedned_math.mean_entropy(targets))
         fed.record(bad_teachers=n_teachers, target_entropy=entropy, distillation_losses=distilled["losses"])
         student: Weights = distilled["model"]
         return student
@@ -187,8 +187,8 @@ class FedNed(FedAvg):
             # Training mode as published: batch normalisation goes by these images.
             features = module.train(len(images) > 1).features(images)  # type: ignore[operator]
             generator = KeyedRandom(draw, ("dropout",)).for_torch()
-            masks = stages.negative.dropout_masks(config.dropout_passes, features.shape, config.dropout, generator)
-            score = stages.negative.uncertainty(features, module.head, masks.to(server.device))  # type: ignore[arg-type]
+            masks = methods.fedned_math.dropout_masks(config.dropout_passes, features.shape, config.dropout, generator)
+            score = methods.fedned_math.uncertainty(features, module.head, masks.to(server.device))  # type: ignore[arg-type]
         return {"uncertainty": float(score)}
 
     @server_task
@@ -199,7 +199,7 @@ class FedNed(FedAvg):
         module, public = server.module(model).eval(), self.distillation_batches(server, draw)
         with torch.no_grad():
             targets = [
-                stages.negative.reciprocal_answers(module(images), self.config.reciprocal_floor)
+                methods.fedned_math.reciprocal_answers(module(images), self.config.reciprocal_floor)
                 for images in public.images(0, public.n_batches)
             ]
         return {"targets": torch.cat(targets)}
@@ -212,7 +212,7 @@ class FedNed(FedAvg):
         config, module, public = self.config, server.module(model), self.distillation_batches(server, draw)
 
         def loss_of(logits: Tensor, target: Tensor) -> Tensor:
-            return stages.negative.negative_loss(logits, target, config.temperature)
+            return methods.fedned_math.negative_loss(logits, target, config.temperature)
 
         losses, _ = methods.public_batches.learn(
             module,
@@ -262,7 +262,7 @@ class FedNed(FedAvg):
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             logits = module(batch.images)
-            return stages.negative.scaled_pseudo_loss(logits, config.temperature, config.confidence)
+            return methods.fedned_math.scaled_pseudo_loss(logits, config.temperature, config.confidence)
 
         module = client.module(model)
         # Without weight decay, which is all that is left of a batch with no sure sample, and Adam takes a whole step

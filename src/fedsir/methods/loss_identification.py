@@ -30,8 +30,8 @@ from fedsir.methods.base import (
     client_task,
 )
 from fedsir.methods.fedavg import aggregation_shares, average_by_samples, mean_loss
+from fedsir.methods.loss_split import split_by_losses
 from fedsir.methods.reply_views import FieldOf, Joined
-from fedsir.stages.loss_split import split_by_losses
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
-from fedsir import methods, stages
+from fedsir import methods
 from fedsir.methods.base import (
     Client,
     ClientId,
@@ -93,7 +93,7 @@ class RHFL(Method):
         looks = fed.ask("look", here, draw=draw)
         answers, n_batches = _first_answers(looks, fed)
         losses = {k: looks[k]["loss"] for k in answers}
-        weights = stages.consensus.confidence_weights(losses, state.losses, self.config.confidence_strength)
+        weights = methods.rhfl_math.confidence_weights(losses, state.losses, self.config.confidence_strength)
         done, public_loss = self.learn_together(answers, weights, n_batches, draw, fed)
         fed.record(loss=mean_loss(done), public_loss=public_loss, private_losses=losses, weights=weights)
         return RHFLState(model=state.model, losses=state.losses | losses, started=[*state.started, *late])
@@ -130,7 +130,7 @@ class RHFL(Method):
         while answers:
             # One client alone has nobody to learn from.
             is_last = first + at_once >= n_batches or len(answers) < 2
-            others = stages.consensus.answers_of_others(answers, weights) if len(answers) > 1 else {}
+            others = methods.rhfl_math.answers_of_others(answers, weights) if len(answers) > 1 else {}
             each: dict[ClientId, Payload] = {k: {"others": others.get(k)} for k in answers}
             replies = fed.ask("learn", answers, each=each, draw=draw, first=first, is_last=is_last)
             losses += [reply["public_loss"] for reply in replies.values() if reply["public_loss"] is not None]
@@ -192,7 +192,7 @@ class RHFL(Method):
         return methods.public_batches.PublicBatches(client, draw, self.config.public_batch_size)
 
     def loss_of(self, module: nn.Module, batch: Batch) -> Tensor:
-        return stages.consensus.symmetric_cross_entropy(
+        return methods.rhfl_math.symmetric_cross_entropy(
             module(batch.images),
             batch.labels,
             ce_weight=self.config.ce_weight,
@@ -205,7 +205,7 @@ class RHFL(Method):
         losses, moments = methods.public_batches.learn(
             module,
             pairs,
-            stages.consensus.consensus_loss,
+            methods.rhfl_math.consensus_loss,
             lr=config.lr,
             weight_decay=config.weight_decay,
             moments=client.state.get("moments"),

@@ -88,7 +88,7 @@ class RoFL(Method):
         by_client = (reply["centroids"] for reply in usable.values())
         n_samples = [reply["n_samples"] for reply in usable.values()]
         return RoFLState(
-            model=self.averaged(usable), centroids=stages.centroids.agreed(state.centroids, by_client, n_samples)
+            model=self.averaged(usable), centroids=methods.rofl_math.agreed(state.centroids, by_client, n_samples)
         )
 
     def equivalent_epochs(self, rounds: int) -> float:
@@ -139,9 +139,9 @@ class RoFL(Method):
             nonlocal own, n_kept
             features: Tensor = module.features(batch.images)  # type: ignore[operator]
             logits: Tensor = module.head(features)  # type: ignore[operator]
-            kept = stages.centroids.small_loss(logits, batch.labels, forget_rate)
+            kept = methods.rofl_math.small_loss(logits, batch.labels, forget_rate)
             labels = batch.labels[kept]
-            loss, is_confident = stages.centroids.guided_loss(
+            loss, is_confident = methods.rofl_math.guided_loss(
                 logits[kept],
                 features[kept],
                 labels,
@@ -150,8 +150,8 @@ class RoFL(Method):
                 central_weight=pull,
                 entropy_weight=self.config.entropy_weight,
             )
-            batch_means = stages.centroids.class_means(features[kept].detach(), labels, n_classes)
-            own = stages.centroids.moved(own, batch_means)
+            batch_means = methods.rofl_math.class_means(features[kept].detach(), labels, n_classes)
+            own = methods.rofl_math.moved(own, batch_means)
             n_kept += len(labels)
             n_confident.append(is_confident.sum())
             return loss
@@ -171,15 +171,15 @@ class RoFL(Method):
         Classes that nobody has shown yet begin with the mean of this client's own features.
         """
         given = client.data.labels
-        if centroids is not None and not has_pseudo_labels and stages.centroids.is_known(centroids)[given].all():
+        if centroids is not None and not has_pseudo_labels and methods.rofl_math.is_known(centroids)[given].all():
             return None, centroids.to(client.device)
         stream = methods.local_training.stream_features(client, module, is_augmented=True)
         labels = given.to(client.device).split(methods.local_training.FEATURE_BATCH)
         pairs = ((features, own) for (features, _), own in zip(stream, labels, strict=True))
-        predicted, means = stages.centroids.first_look(pairs, module.head, client.data.n_classes)  # type: ignore[arg-type]
+        predicted, means = methods.rofl_math.first_look(pairs, module.head, client.data.n_classes)  # type: ignore[arg-type]
         if centroids is not None:
             there = centroids.to(client.device)
-            means = means.where(~stages.centroids.is_known(there)[:, None], there)
+            means = means.where(~methods.rofl_math.is_known(there)[:, None], there)
         return predicted if has_pseudo_labels else None, means
 
 

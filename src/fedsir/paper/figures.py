@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedsir.errors import ConfigError
-from fedsir.experiment.config import RunConfig, merge
-from fedsir.experiment.recipes import resolve
-from fedsir.experiment.run_folder import RunFolder, usable_folder
 from fedsir.paper.results import Filled
 from fedsir.paper.scales import Scale
 from fedsir.paper.similarity import PAPER_RATES, Similarity, similarity_panels
+from fedsir.runs.config import RunConfig, merge
+from fedsir.runs.recipes import resolve
+from fedsir.runs.run_folder import RunFolder, usable_folder
 
 
 def similarity_config(scale: Scale, alpha: float, seed: int) -> RunConfig:
@@ -34,7 +34,7 @@ def similarity(
     download: bool = False,
 ) -> tuple[Similarity, list[Path]]:
     """Return the class similarities, computed unless a file has them, and the files that show them."""
-    from fedsir.report.charts import similarity_matrices
+    from fedsir.paper.charts import similarity_matrices
 
     stem, folder = f"figure-similarity-{scale.name}", RunFolder(usable_folder(out))
     rates = tuple(noise_rates or PAPER_RATES)
@@ -56,7 +56,7 @@ def noise_reduction(filled: Filled, out: Path) -> list[Path]:
 
     The reduction is that of the noisy clients' label noise from the first round to the last.
     """
-    from fedsir.report.charts import noise_reduction as chart
+    from fedsir.paper.charts import noise_reduction as chart
 
     stem, folder = f"figure-noise-reduction-{filled.scale.name}", RunFolder(out)
     rows: list[tuple[object, ...]] = [("rule", "alpha", "noise_rate", "seed", "noise_before", "noise_after")]

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsir.experiment.finished_runs import provenance_of
 from fedsir.paper.results import Block, Filled, Line, Standing
+from fedsir.runs.finished_runs import provenance_of
 
 HEADER = ("method", "n", "ours", "sd", "paper", "gap", "diff.", "ident.", "label noise")
 RUN_FIELDS = (

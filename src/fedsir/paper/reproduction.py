@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsir.errors import RunFolderError
-from fedsir.experiment.run_folder import RunFolder, usable_folder
-from fedsir.experiment.sweep import Job, jobs_for
 from fedsir.paper import rendering
 from fedsir.paper.results import Filled, fill
 from fedsir.paper.scales import Scale
 from fedsir.paper.tables import Cell, Selection, Table, cells
+from fedsir.runs.run_folder import RunFolder, usable_folder
+from fedsir.sweeps.sweep import Job, jobs_for
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Reproduction:
         return [self.out / f"{stem}.{ending}" for ending in (*texts, "json")] + self._write_curves(filled, stem)
 
     def _write_curves(self, filled: Filled, stem: str) -> list[Path]:
-        from fedsir.report.charts import accuracy_over_rounds
+        from fedsir.paper.charts import accuracy_over_rounds
 
         written = []
         for block in filled.blocks:

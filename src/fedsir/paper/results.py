@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsir.experiment.comparison import Row, difference_between, summary
-from fedsir.experiment.finished_runs import FinishedRun, load_run
-from fedsir.experiment.sweep import Job
 from fedsir.paper.numbers import Printed, printed
 from fedsir.paper.scales import Scale
 from fedsir.paper.tables import Cell, Table
 from fedsir.paper.variants import REFERENCES
+from fedsir.runs.finished_runs import FinishedRun, load_run
+from fedsir.sweeps.comparison import Row, difference_between, summary
+from fedsir.sweeps.sweep import Job
 
 # Rows that show what is possible; no method is ranked against them.
 UNRANKED = frozenset(variant.name for variant in REFERENCES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedsir.experiment.config import Tree
+from fedsir.runs.config import Tree
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import zipfile
 import zlib
@@ -20,8 +19,8 @@ from fedsir.stages.split import OffDiagonal
 if TYPE_CHECKING:
     from fedsir.data.arrays import Counts
     from fedsir.data.federation import FederatedData
-    from fedsir.experiment.config import RunConfig
     from fedsir.methods.base import Weights
+    from fedsir.runs.config import RunConfig
 
 PAPER_RATES = (0.0, 0.4, 0.8)
 
@@ -101,8 +100,8 @@ def similarity_panels(
     from fedsir.data.federation import build_federation
     from fedsir.data.public import load_public
     from fedsir.data.source import load_source
-    from fedsir.experiment.devices import check_device
-    from fedsir.experiment.initial_model import initial_model
+    from fedsir.runs.devices import check_device
+    from fedsir.runs.initial_model import initial_model
 
     if wrong := [rate for rate in noise_rates if not 0 <= rate <= 1]:
         raise ConfigError(f"A noise rate is a share in [0, 1], not {wrong[0]:g}.")
@@ -170,7 +169,6 @@ def _stage_one(
     from fedsir import stages
     from fedsir.engines.client_host import Call, ClientHost, HostSpec
     from fedsir.engines.client_store import ClientStore
-    from fedsir.engines.core_slots import CoreSlots
     from fedsir.engines.wire import encode
     from fedsir.methods.registry import method_class
 
@@ -188,10 +186,5 @@ def _stage_one(
     )
     call = Call(client, "identify", round=0, state=encode({}), own=encode({}))
     method: Any = method_class(config.method.name)(config.method)
-    slots = CoreSlots.of_machine()
-    with contextlib.ExitStack() as held:
-        if slots:
-            held.callback(slots.close)
-            held.enter_context(slots.held())
-        similarity, _ = method.class_similarity(host.client(call), initial)
+    similarity, _ = method.class_similarity(host.client(call), initial)
     return similarity.cpu().numpy(), stages.identify.off_diagonal_stats(similarity)

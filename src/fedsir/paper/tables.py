@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import TypeVar
 
-from fedsir.experiment.config import RunConfig, Tree, merge
-from fedsir.experiment.recipes import resolve
 from fedsir.paper.scales import Scale
 from fedsir.paper.variants import METHODS, REFERENCES, RULES, WITHOUT_A_PART, Variant, named
+from fedsir.runs.config import RunConfig, Tree, merge
+from fedsir.runs.recipes import resolve
 
 Number = TypeVar("Number", int, float)
 NOISE_RATES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedsir.errors import ConfigError, did_you_mean
-from fedsir.experiment.config import Tree
+from fedsir.runs.config import Tree
 
 ALL_CLEAN = "fedavg-all-clean"
 

@@ -1,1 +1,1 @@
-"""Settings that come with fedsir, one TOML file a recipe; read by `fedsir.experiment.recipes`."""
+"""Settings that come with fedsir, one TOML file a recipe; read by `fedsir.runs.recipes`."""

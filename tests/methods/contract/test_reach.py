@@ -57,7 +57,7 @@ def test_no_task_can_reach_the_true_labels(
         handed.append(EngineFederation(*words, **more))  # what the server half gets
         return handed[-1]  # type: ignore[return-value]
 
-    monkeypatch.setattr("fedsir.experiment.runner.EngineFederation", federation)
+    monkeypatch.setattr("fedsir.runs.runner.EngineFederation", federation)
     # One round, so that no label was corrected (perhaps to the true one) before a client was handed over.
     config = run_tiny(method, rounds=1).config
     data, truth = build_federation(config.data, digits, seed=config.seed)

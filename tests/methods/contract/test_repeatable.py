@@ -16,11 +16,11 @@ import torch
 from contract_checks import IN_PART, essence
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import decode, encode
-from fedsir.experiment.checkpoint import Checkpoint
-from fedsir.experiment.progress import Silent
-from fedsir.experiment.run_folder import RunFolder
 from fedsir.methods.base import Method
 from fedsir.methods.registry import known_methods, method_class
+from fedsir.runs.checkpoint import Checkpoint
+from fedsir.runs.progress import Silent
+from fedsir.runs.run_folder import RunFolder
 
 Runner = Callable[..., Any]
 
@@ -71,9 +71,9 @@ def test_a_run_in_pieces_equals_a_straight_one(
 ANOTHER_PROCESS = """
 import sys, tomllib
 from pathlib import Path
-from fedsir.experiment.config import parse_config
-from fedsir.experiment.progress import Silent
-from fedsir.experiment.runner import Where, run_experiment
+from fedsir.runs.config import parse_config
+from fedsir.runs.progress import Silent
+from fedsir.runs.runner import Where, run_experiment
 
 class StopAfterRoundOne(Silent):
     def round_done(self, metrics):

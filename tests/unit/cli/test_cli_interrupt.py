@@ -11,8 +11,8 @@ import fedsir.cli
 from fedsir.cli import app
 from fedsir.cli.run import execute
 from fedsir.errors import DataError
-from fedsir.experiment import runner
-from fedsir.experiment.recipes import resolve
+from fedsir.runs import runner
+from fedsir.runs.recipes import resolve
 
 
 def leave(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from fedsir.cli import options
 from fedsir.errors import ConfigError
-from fedsir.experiment.progress import duration
+from fedsir.runs.progress import duration
 
 NOTHING: dict[str, Any] = dict.fromkeys(("method", "dataset", "alpha", "noise_rate", "rounds", "seed", "assignments"))
 

@@ -11,8 +11,8 @@ from fedsir.data.own_npz import load_npz_images
 from fedsir.data.public import COUNTERPART, load_public
 from fedsir.data.source import DATASETS, Source, make_source
 from fedsir.errors import ConfigError, DataError
-from fedsir.experiment.config import parse_config
 from fedsir.randomness import KeyedRandom
+from fedsir.runs.config import parse_config
 
 NOWHERE = Path("nowhere")
 

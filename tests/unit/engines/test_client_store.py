@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from pathlib import Path
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 from fedsir.data.federation import FederatedData
 from fedsir.engines.client_store import ClientStore
+from fedsir.errors import RunFolderError
 
 Deal = Callable[..., Any]
 ROWS = {"north": [4, 2, 19, 0, 3], "south": [30], "east": list(range(100, 5, -7))}
@@ -22,18 +23,11 @@ def data(deal: Deal) -> FederatedData:
     return dealt
 
 
-@pytest.fixture
-def images_file(data: FederatedData, tmp_path: Path) -> Path:
-    path = tmp_path / "images"
-    path.write_bytes(data.images.data)
-    return path
-
-
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_each_client_sees_its_own_samples(is_sent: bool, data: FederatedData, digits: Any, images_file: Path) -> None:
+def test_each_client_sees_its_own_samples(is_sent: bool, data: FederatedData, digits: Any) -> None:
     store = ClientStore.of(data)
     if is_sent:
-        store = pickle.loads(pickle.dumps(ClientStore.of(data, images_file)))  # as a worker process receives it
+        store = pickle.loads(ForkingPickler.dumps(ClientStore.of(data).shared()))  # as a worker process receives it
     for client, rows in ROWS.items():
         own = store.client_data(client)
         assert len(own) == store.size(client) == len(rows)
@@ -53,11 +47,24 @@ def test_a_client_that_changes_its_images_changes_a_copy(data: FederatedData) ->
     assert torch.equal(store.client_data("north").images, before)
 
 
-def test_workers_get_a_name_and_numbers_not_images(data: FederatedData, images_file: Path) -> None:
-    sent = pickle.dumps(ClientStore.of(data, images_file))
-    assert len(sent) < 3000 < data.images.nbytes
+def test_workers_get_a_file_and_numbers_not_images(data: FederatedData) -> None:
+    shared = ClientStore.of(data).shared()
+    assert len(ForkingPickler.dumps(shared)) < 3000 < data.images.nbytes
+    with pytest.raises(ValueError, match="read-only"):
+        shared.images[0] = 0
 
 
-def test_a_store_without_a_file_stays_in_its_process(data: FederatedData) -> None:
-    with pytest.raises(AssertionError, match="store with a file"):
-        pickle.dumps(ClientStore.of(data))
+def test_a_client_that_changes_its_labels_changes_a_copy(data: FederatedData) -> None:
+    store = ClientStore.of(data)
+    store.client_data("north").labels.zero_()
+    assert store.client_data("north").labels.tolist() == [9] * 5
+    assert data.given_labels[data.rows("north")].tolist() == [9] * 5
+
+
+def test_no_room_for_shared_images_is_one_line(data: FederatedData, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(RunFolderError, match=r"No space left on device\. Make room, .* TMPDIR, or use --workers 1"):
+        ClientStore.of(data).shared()

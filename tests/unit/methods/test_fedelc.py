@@ -10,8 +10,8 @@ from fake_federation import FakeFederation, trained, weights
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
 from fedsir.methods.fedelc import FedELC, FedELCConfig
+from fedsir.methods.fedelc_math import first_label_logits, label_correction_loss
 from fedsir.models.weights import weights_of
-from fedsir.stages.label_logits import first_label_logits, label_correction_loss
 from tiny_network import Tiny
 
 MakeClient = Callable[..., Client]

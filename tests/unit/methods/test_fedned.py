@@ -13,10 +13,10 @@ from fedsir.data.source import Source
 from fedsir.errors import MethodError
 from fedsir.methods.base import Client, Server
 from fedsir.methods.fedned import FedNed, FedNedConfig, FedNedState
+from fedsir.methods.fedned_math import negative_loss
 from fedsir.methods.local_training import sure_labels
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
-from fedsir.stages.negative import negative_loss
 from tiny_network import Tiny
 
 MakeClient = Callable[..., Client]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedsir.experiment.config import parse_config
 from fedsir.methods.fedsir import PAPER, FedSIR, FedSIRConfig, Relabel
+from fedsir.runs.config import parse_config
 
 
 def config(rounds: int = 100, **settings: Any) -> FedSIRConfig:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fedsir.errors import ConfigError
-from fedsir.experiment.config import parse_config
-from fedsir.experiment.recipes import resolve
-from fedsir.experiment.runner import Where, default_out, run_experiment
 from fedsir.methods.registry import method_class
+from fedsir.runs.config import parse_config
+from fedsir.runs.recipes import resolve
+from fedsir.runs.runner import Where, default_out, run_experiment
 
 CODE = """
 from pydantic import Field

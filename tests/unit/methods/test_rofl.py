@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from fake_federation import FakeFederation, trained, weights
+from fedsir.methods import rofl_math as maths
 from fedsir.methods.base import Client
 from fedsir.methods.rofl import RoFL, RoFLConfig, RoFLState
 from fedsir.models.weights import weights_of
-from fedsir.stages import centroids as maths
 from tiny_network import Tiny
 
 MakeClient = Callable[..., Client]

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from fedsir.experiment.comparison import compare
 from fedsir.paper.reproduction import Reproduction
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection
+from fedsir.sweeps.comparison import compare
 
 RESULTS = Path(__file__).parents[3] / "results"
 FOUND = sorted(RESULTS.glob("*/*.csv"))

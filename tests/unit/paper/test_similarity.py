@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fedsir.errors import ConfigError, DataError
-from fedsir.experiment.config import RunConfig
-from fedsir.experiment.recipes import resolve
-from fedsir.experiment.runner import Where, run_experiment
 from fedsir.paper.similarity import Similarity, best_spread_client, similarity_panels
+from fedsir.runs.config import RunConfig
+from fedsir.runs.recipes import resolve
+from fedsir.runs.runner import Where, run_experiment
 from fedsir.stages.split import OffDiagonal
 
 SMALL = {"data": {"n_clients": 4, "n_train": 600, "n_test": 20}, "rounds": 1}

@@ -1,1 +1,0 @@
-"""Pictures of results: pure functions from numbers to files' contents."""

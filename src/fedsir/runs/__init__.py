@@ -1,0 +1,1 @@
+"""One run on disk: settings, recipes, run folder, checkpoint, progress, result."""

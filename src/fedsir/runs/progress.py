@@ -1,0 +1,195 @@
+"""What a person sees while a run goes on: a live table on a terminal, one line per round elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.live import Live
+from rich.table import Table
+
+from fedsir.methods import method_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedsir.data.federation import FederatedData
+    from fedsir.runs.config import RunConfig
+
+VISIBLE_ROUNDS = 12
+MOST_FAILURES = 8  # lines about clients left out, per round
+
+
+class Progress(Protocol):
+    """Told what happens; `earlier` are the metrics of rounds done by an attempt before this one."""
+
+    def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None: ...
+
+    def round_done(self, metrics: dict[str, Any]) -> None: ...
+
+    def finished(self, result: dict[str, Any]) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
+        """Say nothing."""
+
+    def round_done(self, metrics: dict[str, Any]) -> None:
+        """Say nothing."""
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """Say nothing."""
+
+
+class RoundLines:
+    """One line per round, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
+        self._clock = _Clock(config.rounds, len(earlier))
+        print_line(self._console, _headline(config, data, earlier))
+        for note in data.notes:
+            print_line(self._console, f"note: {note}")
+
+    def round_done(self, metrics: dict[str, Any]) -> None:
+        self._clock.tick()
+        cells = zip(COLUMNS, _cells(metrics), strict=True)
+        line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
+        print_line(self._console, f"{line}  eta {self._clock.eta()}")
+        for failure in _left_out(metrics["failures"]):
+            print_line(self._console, f"  {failure}")
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """The result's table is the command line's."""
+
+
+class LiveTable:
+    """A table that grows in place, for a person at a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+
+    def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
+        self._clock = _Clock(config.rounds, len(earlier))
+        self._rows = [_cells(metrics) for metrics in earlier]
+        self._config = config
+        print_line(self._console, _headline(config, data, earlier))
+        for note in data.notes:
+            print_line(self._console, f"note: {note}")
+        self._live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def round_done(self, metrics: dict[str, Any]) -> None:
+        assert self._live is not None, "started comes first"
+        self._clock.tick()
+        self._rows.append(_cells(metrics))
+        for failure in _left_out(metrics["failures"]):
+            print_line(self._console, f"round {metrics['round']}: {failure}")
+        self._live.update(self._table(), refresh=True)
+
+    def finished(self, result: dict[str, Any]) -> None:
+        del result  # the command line prints it
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back, also when a run is interrupted."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self) -> Table:
+        done = len(self._rows)
+        caption = f"{done} of {self._config.rounds + 1} done, {self._clock.eta()} to go"
+        table = Table(caption=caption, box=None, pad_edge=False, caption_justify="left")
+        for name in COLUMNS:
+            table.add_column(name, justify="right")
+        for row in self._rows[-VISIBLE_ROUNDS:]:
+            table.add_row(*row)
+        return table
+
+
+COLUMNS = ("round", "accuracy", "loss", "loss clean", "loss noisy", "relabelled", "label noise", "seconds")
+
+
+def _cells(metrics: dict[str, Any]) -> tuple[str, ...]:
+    def number(name: str, form: str) -> str:
+        value = metrics.get(name)
+        return "" if value is None else format(value, form)
+
+    return (
+        str(metrics["round"]),
+        number("accuracy", ".1%"),
+        number("loss", ".3f"),
+        number("loss_clean", ".3f"),
+        number("loss_noisy", ".3f"),
+        number("relabelled", ",d"),
+        number("noise_after", ".1%"),
+        number("seconds", ".1f"),
+    )
+
+
+def _left_out(failures: dict[str, str]) -> list[str]:
+    """Return a line per client left out; where they are many, a line per reason."""
+    if len(failures) <= MOST_FAILURES:
+        return [f"client {client} left out: {reason}" for client, reason in failures.items()]
+    by_reason: dict[str, list[str]] = {}
+    for client, reason in failures.items():
+        by_reason.setdefault(reason, []).append(client)
+    often = sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
+    lines = [
+        f"{len(clients):,} clients ({', '.join(clients[:3])}, …) left out: {reason}"
+        if len(clients) > 3
+        else f"client {', '.join(clients)} left out: {reason}"
+        for reason, clients in often[:MOST_FAILURES]
+    ]
+    rest = sum(len(clients) for _, clients in often[MOST_FAILURES:])
+    return lines + ([f"{rest:,} more clients left out for other reasons (metrics.jsonl has them)"] if rest else [])
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print one line as it is: client names and reasons may hold brackets, which are no markup here."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _headline(config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> str:
+    resumed = f", going on after round {earlier[-1]['round']}" if earlier else ""
+    return (
+        f"{method_file.class_name(config.method.name)} on {data.name}: {data.n_clients:,} clients, "
+        f"{len(data.given_labels):,} images, {config.rounds} rounds, seed {config.seed}{resumed}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a number of seconds for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class _Clock:
+    """Estimates the time left from the rounds done by this attempt; round 0 (the start) is not counted."""
+
+    def __init__(self, rounds: int, n_done: int) -> None:
+        self._left = rounds + 1 - n_done
+        self._counts = n_done > 0
+        self._times: list[float] = []
+        self._last = time.perf_counter()
+
+    def tick(self) -> None:
+        now = time.perf_counter()
+        self._left -= 1
+        if self._counts:
+            self._times.append(now - self._last)
+        self._counts = True
+        self._last = now
+
+    def eta(self) -> str:
+        if not self._times:
+            return "…"
+        recent = self._times[-5:]
+        return duration(sum(recent) / len(recent) * self._left)

@@ -1,0 +1,103 @@
+"""Recipes: named settings that come with fedsir, and how a command line's words turn into a run's settings.
+
+A recipe is a TOML file of settings with two tables of its own: `summary`, a line for `fedsir list recipes`, and
+`per_method.NAME`, settings that apply when the run's method is NAME.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedsir.data.source import DATASETS
+from fedsir.errors import ConfigError, did_you_mean
+from fedsir.methods import method_file
+from fedsir.methods.base import MethodConfig
+from fedsir.methods.registry import method_class
+from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config
+
+# The recipe that a bare `--dataset NAME` starts from; a path starts from the last one.
+RECIPE_OF_DATASET = {"digits": "digits", "cifar10": "cifar10", "cifar100": "cifar100"}
+RECIPE_OF_OWN_DATA = "own-data"
+
+
+def recipe_names() -> dict[str, str]:
+    """Return name → summary of the recipes that come with fedsir."""
+    return {name: load_recipe(name)["summary"] for name in _packaged_names()}
+
+
+def _packaged_names() -> list[str]:
+    found = (path.name for path in files("fedsir.recipes").iterdir())
+    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+
+
+def load_recipe(name: str) -> Tree:
+    """Return a recipe as it is written: by name, or a user's own TOML file by path."""
+    if name in (packaged := _packaged_names()):
+        return tomllib.loads((files("fedsir.recipes") / f"{name}.toml").read_text(encoding="utf-8"))
+    path = Path(name)
+    if not os.path.isfile(path):  # noqa: PTH113 - False, not an error, for a name that is too long
+        raise ConfigError(
+            f"There is no recipe or file {name!r}.{did_you_mean(name, packaged)} Recipes: {', '.join(packaged)}."
+        )
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
+    except OSError as problem:
+        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+
+
+def resolve(
+    recipe: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    assignments: Sequence[str] = (),
+) -> RunConfig:
+    """Return a run's settings: recipe, then options (a tree), then `a.b=c` assignments, the later the stronger."""
+    over: Tree = dict(options or {})
+    for text in assignments:
+        over = merge(over, parse_assignment(text))
+    _table(over, "method", " A method is named by method.name, or --method.")
+    _table(over, "data")
+    tree = load_recipe(recipe or default_recipe(over))
+    tree.pop("summary", None)
+    per_method = _table(tree, "per_method")
+    tree.pop("per_method", None)
+    for method in per_method:
+        if not method_file.is_in_file(method):  # whose code is run only if it is the method that was named
+            method_class(method)  # a misspelt one would never apply
+    written_for = _table(tree, "method").get("name")
+    name = str(_table(over, "method").get("name", written_for))
+    if method_file.is_in_file(str(written_for)) and "name" not in _table(over, "method"):
+        raise ConfigError(
+            f"method.name: these settings would run the code in {written_for}: if you trust it, name it with --method."
+        )
+    if name != written_for:
+        # What the recipe says about another method does not apply; what it says about training does.
+        tree["method"] = {k: v for k, v in tree.get("method", {}).items() if k in MethodConfig.model_fields}
+    return parse_config(merge(merge(tree, {"method": _table(per_method, name)}), over))
+
+
+def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, Any]:
+    """Return the table of that name, empty if there is none; a plain value in its place is an error."""
+    value = tree.get(key, {})
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{key}: is a table of settings ({key}.NAME = VALUE), not {value!r}.{advice}")
+    return value
+
+
+def default_recipe(over: Mapping[str, Any]) -> str:
+    """Return the recipe to start from when only a data set is named."""
+    dataset = str(_table(over, "data").get("dataset", "digits"))
+    if dataset in RECIPE_OF_DATASET:
+        return RECIPE_OF_DATASET[dataset]
+    if os.path.exists(dataset):  # noqa: PTH110 - False, not an error, for a name that is too long
+        return RECIPE_OF_OWN_DATA
+    raise ConfigError(
+        f"There is no data set {dataset!r}, and no such file or folder.{did_you_mean(dataset, DATASETS)} "
+        f"Known: {', '.join(DATASETS)}; or give the path of your own data."
+    )

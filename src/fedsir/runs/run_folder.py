@@ -1,0 +1,297 @@
+"""The folder of a run: what is written where, when, and how it survives a kill at any moment.
+
+config.toml           the resolved settings; written first, never changed once the run has its data
+data.json             clients, sizes, who is really noisy, realised noise, hash of the data
+provenance.json       versions, machine, where the first weights came from
+metrics.jsonl         one line per round, appended before that round's checkpoint
+checkpoint-T-HASH.safetensors   server and client state after round T; HASH is of its content
+identification.json, relabelling.json, labels.npz, predictions.npz, model.safetensors, result.json   at the end
+
+Every file but metrics.jsonl appears whole or not at all (written beside, then renamed). Lines of metrics.jsonl beyond
+the checkpoint belong to a round that was cut short; they are dropped when the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+from fedsir.errors import ConfigError, RunFolderError
+from fedsir.runs.config import Tree, parse_config
+
+if TYPE_CHECKING:
+    from fedsir.runs.config import RunConfig
+
+# What others read of result.json: numbers, and those that may be null.
+RESULT_NUMBERS = ("accuracy", "accuracy_half_width", "seconds")
+RESULT_NUMBERS_OR_NULL = ("identification_accuracy", "noise_before", "noise_after")
+CHECKPOINT = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
+
+
+class RunFolder:
+    """A run's files. Opening a folder of another run is an error that changes nothing in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # ------------------------------------------------------------------ opening
+
+    @contextlib.contextmanager
+    def opened(self, config: RunConfig) -> Iterator[None]:
+        """Claim the folder for this run: create it, or make sure that it belongs to the same settings."""
+        lock = filelock.FileLock(self.path / ".lock")
+        try:
+            self.refuse_other(config)
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunFolderError(
+                f"{self.path} is in use by another process: wait for it, or choose another --out."
+            ) from None
+        except OSError as problem:
+            raise RunFolderError(f"Cannot use {self.path}: {problem.strerror}. Choose another --out.") from None
+        try:
+            self.refuse_other(config)  # again: another process may have begun a run here before the lock was ours
+            for leftover in self.path.glob(".*.part"):  # a kill while a file was being written
+                leftover.unlink()
+            if not self._has_begun():
+                self.write("config.toml", config.to_toml().encode())
+            yield
+        finally:
+            lock.release()
+
+    def refuse_other(self, config: RunConfig) -> None:
+        """Raise an error if the folder holds something else than a run with these settings."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file: --out must name a folder.")
+        stored = self.path / "config.toml"
+        if not stored.exists():
+            foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            if foreign:
+                raise RunFolderError(
+                    f"{self.path} is not a run folder and not empty (it holds {foreign[0]!r}): choose another --out."
+                )
+            return
+        theirs = self.config_of([config.method.name])
+        differences = list(_differences(theirs.tree() if theirs else self.stored_config(), config.tree()))
+        if differences and self._has_begun():
+            key, old, new = differences[0]
+            more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+            raise RunFolderError(
+                f"{self.path} holds a run with other settings: {key} is {old!r} there, {new!r} now{more}. "
+                "Choose another --out, or give the same settings to go on with that run."
+            )
+
+    def _has_begun(self) -> bool:
+        """Whether there is anything to lose: a run that never got its data has only claimed the folder."""
+        found = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
+        return not (self.path / ".lock").exists() or bool(found - {"config.toml"})
+
+    def config_of(self, methods: Collection[str]) -> RunConfig | None:
+        """Return the stored settings, with defaults for what was no setting then; None if they do not do any more.
+
+        Only for one of these methods: a method may be code in a file, which is loaded only if it was named now.
+        """
+        stored = self.stored_config()
+        method = stored.get("method")
+        if not isinstance(method, dict) or method.get("name") not in methods:
+            return None
+        try:
+            return parse_config(stored)
+        except ConfigError:  # a setting that is gone, or was edited by hand
+            return None
+
+    def stored_config(self) -> Tree:
+        """Return config.toml."""
+        try:
+            return tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+            raise RunFolderError(
+                f"{self.path / 'config.toml'} cannot be read: {problem}. Restore it, or choose another --out."
+            ) from None
+
+    # ------------------------------------------------------------------ files
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that it is there whole or not at all, also if the disk fills up or the power fails."""
+        target = self.path / name
+        beside = target.with_name(f".{name}.part")
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+        except OSError as problem:
+            raise RunFolderError(
+                f"Could not write {target}: {problem.strerror}. What was there before is intact; "
+                "once that is put right, the same command goes on from the last checkpoint."
+            ) from None
+        finally:  # it is gone by now unless something went wrong, which may also be Ctrl-C
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(
+            name, (json.dumps(strict_json(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        )
+
+    def read_json(self, name: str, *needs: str) -> dict[str, Any] | None:
+        """Return a JSON file's object, None if the file is not there; without the keys `needs` it is damaged."""
+        path = self.path / name
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError as problem:
+            raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
+        except (ValueError, OSError):
+            value = None
+        if not isinstance(value, dict) or not value.keys() >= set(needs):
+            raise _damaged(path)
+        return value
+
+    def result(self) -> dict[str, Any] | None:
+        """Return result.json, None if the run is not finished."""
+        found = self.read_json("result.json", "model_sha256", "method", *RESULT_NUMBERS, *RESULT_NUMBERS_OR_NULL)
+        if found is None:
+            return None
+        numbers = [found[key] for key in RESULT_NUMBERS]
+        numbers += [found[key] for key in RESULT_NUMBERS_OR_NULL if found[key] is not None]
+        if not all(_is_number(number) for number in numbers):
+            raise _damaged(self.path / "result.json")
+        return found | {"run_dir": str(self.path)}  # it may have been moved since
+
+    # ------------------------------------------------------------------ metrics
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write(_line(line))
+                file.flush()
+                os.fsync(file.fileno())  # the checkpoint that follows counts on it
+        except OSError as problem:
+            raise RunFolderError(
+                f"Could not append to {path}: {problem.strerror}. Once that is put right, the same command goes on "
+                "from the last checkpoint."
+            ) from None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the whole lines of metrics.jsonl; a line that was cut short is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = []
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as problem:
+            raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
+        # Bytes: a cut may go through a letter of several bytes, and only \n ends a line.
+        for text in content.split(b"\n"):
+            with contextlib.suppress(ValueError):
+                line = json.loads(text)
+                if isinstance(line, dict) and type(line.get("round")) is int and _is_number(line.get("accuracy", 0.0)):
+                    lines.append(line)
+        return lines
+
+    def drop_metrics_after(self, t: int) -> None:
+        """Forget the lines of rounds beyond the checkpoint."""
+        kept = [line for line in self.metrics() if line["round"] <= t]
+        if [line["round"] for line in kept] != list(range(t + 1)):
+            raise RunFolderError(
+                f"{self.path / 'metrics.jsonl'} lacks rounds that the checkpoint of round {t} has behind it: "
+                "restore the file, or remove the folder and run the command again."
+            )
+        if (self.path / "metrics.jsonl").exists():
+            self.write("metrics.jsonl", b"".join(map(_line, kept)))
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def write_checkpoint(self, t: int, content: bytes) -> None:
+        """Write the checkpoint of round t, then remove the ones before it."""
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        self.write(f"checkpoint-{t:06d}-{digest}.safetensors", content)
+        self.drop_older_checkpoints()
+
+    def drop_older_checkpoints(self) -> None:
+        """Remove all checkpoints but the newest; a kill may have left one."""
+        for _, path in self._checkpoints()[:-1]:
+            path.unlink(missing_ok=True)
+
+    def read_checkpoint(self) -> bytes | None:
+        """Return the newest checkpoint, None if there is none; a damaged one is an error."""
+        found = self._checkpoints()
+        if not found:
+            return None
+        digest, path = found[-1]
+        try:
+            content = path.read_bytes()
+        except OSError as problem:
+            raise RunFolderError(f"{path} cannot be read: {problem.strerror}. Choose another --out.") from None
+        if hashlib.sha256(content).hexdigest()[:16] != digest:
+            raise RunFolderError(
+                f"{path} is damaged (its content does not match the hash in its name): remove the folder and "
+                "run the command again, or restore the file from a copy."
+            )
+        return content
+
+    def _checkpoints(self) -> list[tuple[str, Path]]:
+        matches = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")]
+        return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
+
+
+def usable_folder(path: Path) -> Path:
+    """Return a folder that files can be put into, made if need be; else an error that says why."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileExistsError:
+        raise RunFolderError(f"{path} is a file: --out must name a folder.") from None
+    except OSError as problem:
+        raise RunFolderError(f"Cannot use {path}: {problem.strerror}. Choose another --out.") from None
+    return path
+
+
+def strict_json(value: Any) -> Any:
+    """Return a tree with None for every number that JSON has no word for (NaN, infinity): undefined is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: strict_json(child) for key, child in value.items()}
+    return [strict_json(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _damaged(path: Path) -> RunFolderError:
+    return RunFolderError(f"{path} is damaged: remove it and run the same command again.")
+
+
+def _line(metrics: Mapping[str, Any]) -> bytes:
+    return (json.dumps(strict_json(metrics), ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    for key in [*old, *(key for key in new if key not in old)]:
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            yield f"{prefix}{key}", a, b

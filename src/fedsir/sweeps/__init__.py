@@ -1,0 +1,1 @@
+"""Many runs: sweeps, and finished runs side by side."""

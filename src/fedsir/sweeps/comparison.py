@@ -1,0 +1,213 @@
+"""Finished runs side by side: what each method reached, over seeds, and which differences the test images support."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsir.data.public import HELD_OUT
+from fedsir.errors import ConfigError, RunFolderError, did_you_mean
+from fedsir.evaluate.reports import Report
+from fedsir.evaluate.statistics import Difference, paired_difference
+from fedsir.runs.finished_runs import FinishedRun, load_runs
+
+
+@dataclass(frozen=True)
+class Row(Report):
+    """One method with one choice of settings, over the seeds that were run.
+
+    Attributes
+    ----------
+    method : its name
+    settings : those that tell this row from others of the same method, as "key=value"
+    seeds : of the runs behind it
+    accuracy : mean over the seeds
+    seed_spread : standard deviation over the seeds (n - 1); None with one seed
+    half_width : 95 % bootstrap half-width over the test images, mean over the seeds: nothing about other seeds
+    is_base : whether the others are compared with it
+    difference : accuracy minus that of the base, over the seeds both have; None where there are none, and of the base
+    is_different : whether the paired bootstrap over the same test images excludes zero; None without `difference`
+    identification, noise_before, noise_after : means over the seeds; None where undefined
+    """
+
+    method: str
+    settings: tuple[str, ...]
+    seeds: tuple[int, ...]
+    accuracy: float
+    seed_spread: float | None
+    half_width: float
+    is_base: bool
+    difference: float | None
+    is_different: bool | None
+    identification: float | None
+    noise_before: float | None
+    noise_after: float | None
+
+
+def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, against: str | None = None) -> list[Row]:
+    """Return one row per method and settings, in the order in which they are first named.
+
+    Parameters
+    ----------
+    folders : of runs, or of run folders; of the latter, finished runs are taken, all under the same conditions
+    only : leaves out runs in which the setting of that dotted key has another value
+    against : the method whose row the others are compared with; the first row if None
+    """
+    runs = _chosen([run for folder in folders for run in load_runs(folder)], only or {})
+    for folder in folders:
+        _refuse_mixed_folder(folder, [run for run in runs if run.folder.parent == folder])
+    _refuse_mixtures(runs)
+    groups: dict[tuple[tuple[str, Any], ...], list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(sorted((key, repr(value)) for key, value in run.settings.items())), []).append(run)
+    rows = list(groups.values())
+    base = rows[0] if against is None else _rows_of(against, rows)
+    return [summary(group, base, _telling(group[0], rows)) for group in rows]
+
+
+def _chosen(runs: list[FinishedRun], only: Mapping[str, Any]) -> list[FinishedRun]:
+    for key, value in only.items():
+        if not any(key in run.settings for run in runs) and key != "seed":
+            known = {name for run in runs for name in run.settings}
+            raise ConfigError(f"--only {key}={value}: none of the runs has that setting.{did_you_mean(key, known)}")
+        wanted = None if value == "" else value  # nothing after the = is a setting that is not set
+        left = [run for run in runs if (run.seed if key == "seed" else run.settings.get(key)) == wanted]
+        if not left:
+            raise ConfigError(f"--only {key}={value}: no run is left.")
+        runs = left
+    return runs
+
+
+def _rows_of(method: str, rows: list[list[FinishedRun]]) -> list[FinishedRun]:
+    found = [group for group in rows if group[0].result["method"] == method]
+    if len(found) != 1:
+        names = list(dict.fromkeys(group[0].result["method"] for group in rows))
+        count = "more than one row" if found else "no row"
+        raise ConfigError(
+            f"--against {method}: there is {count} of it.{did_you_mean(method, names) if not found else ''}"
+        )
+    return found[0]
+
+
+def _refuse_mixed_folder(folder: Path, runs: Sequence[FinishedRun]) -> None:
+    """Refuse a folder whose runs differ in more than method and seed: nobody named them one by one."""
+    for run in runs[1:]:
+        for key in sorted(run.settings.keys() | runs[0].settings.keys()):
+            ours, theirs = runs[0].settings.get(key), run.settings.get(key)
+            # Public images from elsewhere take none from the clients.
+            is_no_matter = key.startswith("method") or (key == "data.public" and HELD_OUT not in (ours, theirs))
+            if not is_no_matter and ours != theirs:
+                raise RunFolderError(
+                    f"{folder} holds runs under different conditions: {key} is {_said(ours)} in {runs[0].folder.name} "
+                    f"and {_said(theirs)} in {run.folder.name}. Choose with --only {key}={_value(ours)} or "
+                    f"--only {key}={_value(theirs)}, or name the runs one by one."
+                )
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else _value(value)
+
+
+def _value(value: Any) -> str:
+    """Return a setting's value as `--only` takes it; nothing stands for one that is not set."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
+    """Refuse what would put numbers side by side that say nothing about each other."""
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = first.settings["data.dataset"], run.settings["data.dataset"]
+        if ours != theirs:
+            raise RunFolderError(
+                f"{first.folder} is on {ours} and {run.folder} on {theirs}: compare runs on one data set at a time."
+            )
+        if None not in (first.images_sha256, run.images_sha256) and first.images_sha256 != run.images_sha256:
+            raise RunFolderError(
+                f"{first.folder} and {run.folder} were run on different images, though both call them {ours}: the "
+                "data have changed in between. Run one of them again."
+            )
+    seen: dict[tuple[Any, ...], Path] = {}
+    for run in runs:
+        key = (run.seed, *sorted((name, repr(value)) for name, value in run.settings.items()))
+        if key in seen:
+            raise RunFolderError(f"{seen[key]} and {run.folder} are the same run twice: leave one out.")
+        seen[key] = run.folder
+
+
+def summary(group: Sequence[FinishedRun], base: Sequence[FinishedRun], settings: tuple[str, ...] = ()) -> Row:
+    """Return the row of runs that differ in their seed only; `base` are the runs it is compared with."""
+    results = [run.result for run in group]
+    accuracies = [result["accuracy"] for result in results]
+    is_base = group is base
+    difference = None if is_base else difference_between(group, base)
+    return Row(
+        method=results[0]["method"],
+        settings=settings,
+        seeds=tuple(run.seed for run in group),
+        accuracy=float(np.mean(accuracies)),
+        seed_spread=float(np.std(accuracies, ddof=1)) if len(group) > 1 else None,
+        half_width=float(np.mean([result["accuracy_half_width"] for result in results])),
+        is_base=is_base,
+        difference=None if difference is None else difference.mean,
+        is_different=None if difference is None else difference.is_significant,
+        identification=_mean([result["identification_accuracy"] for result in results]),
+        noise_before=_mean([result["noise_before"] for result in results]),
+        noise_after=_mean([result["noise_after"] for result in results]),
+    )
+
+
+def difference_between(group: Sequence[FinishedRun], base: Sequence[FinishedRun]) -> Difference | None:
+    """Return the paired difference over the test images of all seeds that both sides have."""
+    by_seed = {run.seed: run for run in base}
+    pairs = [(run, by_seed[run.seed]) for run in group if run.seed in by_seed]
+    pairs = [(a, b) for a, b in pairs if _same_images(a, b)]
+    if not pairs:
+        return None
+    # Several models of one run weigh as one: an image is worth the share of them that are right.
+    ours, theirs = (np.concatenate([pair[i].correct for pair in pairs], axis=-1) for i in (0, 1))
+    images = _images([run for run, _ in pairs]) if len(pairs) > 1 else None
+    return paired_difference(ours, theirs, images=images)
+
+
+def _same_images(one: FinishedRun, other: FinishedRun) -> bool:
+    if one.test_rows is not None and other.test_rows is not None:
+        return np.array_equal(one.test_rows, other.test_rows)
+    return np.array_equal(one.test_labels, other.test_labels)
+
+
+def _images(runs: Sequence[FinishedRun]) -> NDArray[np.int64]:
+    """Return which image each test image of each run is, one run after the other: seeds may share them.
+
+    Folders from before this was stored: the same images if their labels are the same, else all different ones.
+    """
+    rows = [run.test_rows for run in runs if run.test_rows is not None]
+    if len(rows) == len(runs):
+        return np.concatenate(rows)
+    if all(_same_images(run, runs[0]) for run in runs):
+        return np.tile(np.arange(len(runs[0].test_labels)), len(runs))
+    return np.arange(sum(len(run.test_labels) for run in runs))
+
+
+def _telling(run: FinishedRun, groups: list[list[FinishedRun]]) -> tuple[str, ...]:
+    """Return the settings that tell a row from the others of its method, or, for data and rounds, from all others."""
+    found = []
+    for key, value in run.settings.items():
+        others = [group[0] for group in groups if key.partition(".")[0] != "method" or _same_method(group[0], run)]
+        if any(other.settings.get(key) != value for other in others):
+            found.append(f"{key}={value}")
+    return tuple(found)
+
+
+def _same_method(one: FinishedRun, other: FinishedRun) -> bool:
+    return bool(one.settings["method.name"] == other.settings["method.name"])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -1,0 +1,97 @@
+"""What a plan promises: the same data as the run, and an estimate that scales as work does."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsir.data.federation import build_federation
+from fedsir.data.source import load_source
+from fedsir.errors import DataError
+from fedsir.runs import estimate
+from fedsir.runs.config import RunConfig
+from fedsir.runs.runner import Where, run_experiment
+from tiny_network import Tiny
+
+Settings = Callable[..., RunConfig]
+
+
+def expected(config: RunConfig, workers: int = 1) -> dict[str, Any]:
+    source = load_source("digits", data_dir=Path("nowhere"), seed=0)
+    data, _ = build_federation(config.data, source, seed=config.seed)
+    return estimate.estimate(config, data, Tiny(), workers)
+
+
+def test_the_plan_is_the_data_of_the_run(tmp_path: Path, tiny: Settings) -> None:
+    planned = estimate.plan_run(tiny(), workers=1)
+    run_experiment(tiny(), Where(tmp_path / "run"))
+    assert planned.pop("estimate")["seconds"] > 0
+    assert json.loads((tmp_path / "run" / "data.json").read_text()) == planned
+
+
+def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 0.0, 1000))
+    # 60 images, 2 rounds of 1 epoch, half a second each; 20 test images, 3 times, a third of that each.
+    assert expected(tiny())["seconds"] == pytest.approx(60 * 2 * 0.5 + 20 * 3 * 0.5 / 3)
+    assert expected(tiny(), workers=2)["seconds"] == pytest.approx(expected(tiny())["seconds"] / 2)
+    # Three clients keep three workers busy at most.
+    assert expected(tiny(), workers=4)["seconds"] == pytest.approx(60 * 2 * 0.5 / 3 + 20 * 3 * 0.5 / 3 / 4)
+    assert expected(tiny(rounds=4, evaluate_every=2))["seconds"] == pytest.approx(60 * 4 * 0.5 + 20 * 3 * 0.5 / 3)
+    assert expected(tiny(participation=0.5))["seconds"] == pytest.approx(60 * 0.5 + 20 * 3 * 0.5 / 3)
+    assert expected(tiny())["images_per_second"] == 2
+    assert expected(tiny(), workers=4)["memory_bytes"] > expected(tiny())["memory_bytes"]
+
+
+def test_a_start_asks_everybody_and_each_call_costs(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    testing = 20 * 3 * 0.5 / 3
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
+    # 2 rounds with 1 of 3 clients: a third of the images, and a call each.
+    fedavg = expected(tiny(participation=0.3))
+    assert fedavg["seconds"] == pytest.approx(60 * 2 * 0.3 * 0.5 + 2 * 7 + testing)
+    # FedSIR's start trains all 60 images for 4 epochs and looks at them once more, whatever the participation.
+    changes = {"name": "fedsir", "identify": {"epochs": 4}, "kd": {"enabled": False}, "relabel": {"enabled": False}}
+    fedsir = expected(tiny(participation=0.3, method=changes))
+    assert fedsir["seconds"] - fedavg["seconds"] == pytest.approx(60 * 4.3 * 0.5 + 3 * 7)
+
+
+def test_visits_one_after_the_other_keep_one_worker_busy(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
+
+    def training(workers: int, **settings: int) -> float:
+        config = tiny(method={"name": "fedcorr", "iterations": 2, **settings})  # both rounds
+        return float(expected(config, workers)["seconds"]) - 20 * 3 * 0.5 / 3 / workers
+
+    visits = 2 * 60 * (1 + 1 / 3) * 0.5 + 2 * 3 * 7
+    corrections = 2 * 60 / 3 / 2 * 0.5 + 2 * 3 / 2 * 7
+    assert training(1) == pytest.approx(visits + corrections)
+    assert training(3) == pytest.approx(visits + corrections / 3)
+    assert training(3, visits_at_once=3) == pytest.approx((visits + corrections) / 3)
+
+
+def test_public_images_count(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (1e-12, 7.0, 1000))
+    settings = {"name": "rhfl", "pretrain_epochs": 1, "public_batch_size": 2}
+    found = expected(tiny(method=settings, data={"public": "held-out"}))
+    # 7 of 60 images are held out: three batches of 2. Three clients train; in 2 rounds they look once and learn thrice.
+    assert found["seconds"] == pytest.approx((3 + 2 * 3 * (1 + 3)) * 7)
+
+
+def test_memory_does_not_grow_without_end_with_the_participants(
+    tiny: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 0.0, estimate.REPLIES_IN_MEMORY))
+    one, three = (expected(tiny(participation=share))["memory_bytes"] for share in (0.3, 1.0))
+    assert one == three
+
+
+def test_timing_says_seconds_and_bytes(tiny: Settings) -> None:
+    found = estimate.plan_run(tiny(), workers=1)["estimate"]
+    assert found["images_per_second"] > 0
+    assert found["model_bytes"] == 4 * 38_954 + 3 * 8  # each BatchNorm's counter takes 8
+
+
+def test_a_plan_misses_weights_as_the_run_would(tiny: Settings) -> None:
+    with pytest.raises(DataError, match=r"no weights at nowhere\.pth"):
+        estimate.plan_run(tiny(model={"weights": "nowhere.pth"}), workers=1)

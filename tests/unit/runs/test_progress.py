@@ -1,0 +1,194 @@
+"""Progress: one line per round in a log, a table that gives the terminal back, and honest estimates."""
+
+import contextlib
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedsir.runs import progress
+from fedsir.runs.progress import LiveTable, RoundLines, Silent
+
+CONFIG: Any = SimpleNamespace(method=SimpleNamespace(name="fedsir"), rounds=10, seed=3)
+DATA: Any = SimpleNamespace(name="digits", n_clients=4, given_labels=range(1234), notes=("a note [/b] " + "x" * 200,))
+SHOW_CURSOR = "\x1b[?25h"
+HIDE_CURSOR = "\x1b[?25l"
+
+
+def metrics(t: int, **more: Any) -> dict[str, Any]:
+    return {"round": t, "accuracy": 0.125, "loss": 2.5, "seconds": 1.25, "failures": {}, **more}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time progress sees, in the list's only entry."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def log() -> tuple[RoundLines, io.StringIO]:
+    file = io.StringIO()
+    return RoundLines(Console(file=file, width=60)), file
+
+
+@pytest.fixture
+def terminal() -> tuple[LiveTable, io.StringIO]:
+    file = io.StringIO()
+    return LiveTable(Console(file=file, force_terminal=True, width=120, height=40)), file
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_a_log_gets_one_line_per_round(log: tuple[RoundLines, io.StringIO], clock: list[float]) -> None:
+    lines, file = log
+    lines.started(CONFIG, DATA, [])
+    for t in range(3):
+        clock[0] += 2
+        lines.round_done(metrics(t))
+    lines.finished({})
+    headline, note, *rounds = file.getvalue().splitlines()
+    assert headline == "fedsir on digits: 4 clients, 1,234 images, 10 rounds, seed 3"
+    assert note == "note: " + DATA.notes[0]
+    assert rounds == [
+        "round 0  accuracy 12.5%  loss 2.500  seconds 1.2  eta …",
+        "round 1  accuracy 12.5%  loss 2.500  seconds 1.2  eta 18 s",
+        "round 2  accuracy 12.5%  loss 2.500  seconds 1.2  eta 16 s",
+    ]
+
+
+def test_a_log_names_who_was_left_out_and_why(log: tuple[RoundLines, io.StringIO]) -> None:
+    lines, file = log
+    lines.started(CONFIG, DATA, [])
+    failures = {"[red]site": "ValueError: shape [/3, 4]", "b": "dropped out"}
+    lines.round_done(metrics(1, failures=failures))
+    assert file.getvalue().splitlines()[3:] == [
+        "  client [red]site left out: ValueError: shape [/3, 4]",
+        "  client b left out: dropped out",
+    ]
+
+
+def test_what_a_round_did_not_measure_is_not_printed(log: tuple[RoundLines, io.StringIO]) -> None:
+    lines, file = log
+    lines.started(CONFIG, DATA, [])
+    lines.round_done({"round": 4, "failures": {}, "seconds": 0.0, "noise_after": None, "relabelled": 1200})
+    assert file.getvalue().splitlines()[-1] == "round 4  relabelled 1,200  seconds 0.0  eta …"
+
+
+def test_a_run_that_goes_on_says_from_where(log: tuple[RoundLines, io.StringIO]) -> None:
+    lines, file = log
+    lines.started(CONFIG, DATA, [metrics(0), metrics(1)])
+    assert file.getvalue().splitlines()[0].endswith("seed 3, going on after round 1")
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_the_table_shows_the_last_rounds_and_the_time_left(
+    terminal: tuple[LiveTable, io.StringIO], clock: list[float]
+) -> None:
+    table, file = terminal
+    table.started(CONFIG, DATA, [metrics(0)])
+    clock[0] += 60
+    table.round_done(metrics(1, accuracy=0.777, failures={"[/x]": "dropped out"}))
+    text = file.getvalue()
+    assert "77.7%" in text
+    assert "2 of 11 done, 9 min to go" in text
+    assert "round 1: client [/x] left out: dropped out" in text
+    table.close()
+
+
+def test_the_table_gives_the_terminal_back_when_a_run_is_interrupted(
+    terminal: tuple[LiveTable, io.StringIO],
+) -> None:
+    table, file = terminal
+
+    def run() -> None:
+        with contextlib.closing(table):
+            table.started(CONFIG, DATA, [])
+            assert file.getvalue().count(HIDE_CURSOR) == 1
+            assert SHOW_CURSOR not in file.getvalue()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert file.getvalue().count(SHOW_CURSOR) == 1
+    table.close()  # once more does no harm
+    assert file.getvalue().count(SHOW_CURSOR) == 1
+
+
+def test_the_table_closes_itself_at_the_end(terminal: tuple[LiveTable, io.StringIO]) -> None:
+    table, file = terminal
+    table.finished({})  # a finished run is reported without ever starting
+    assert file.getvalue() == ""
+    table.started(CONFIG, DATA, [])
+    table.round_done(metrics(0))
+    table.finished({})
+    assert file.getvalue().count(HIDE_CURSOR) == file.getvalue().count(SHOW_CURSOR) == 1
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    Silent().started(CONFIG, DATA, [])
+    Silent().round_done(metrics(0))
+    Silent().finished({})
+    assert capsys.readouterr() == ("", "")
+
+
+# ---------------------------------------------------------------- the time left
+
+
+def eta_after(clock: list[float], rounds: int, n_done: int, ticks: list[float]) -> str:
+    watch = progress._Clock(rounds, n_done)
+    for seconds in ticks:
+        clock[0] += seconds
+        watch.tick()
+    return watch.eta()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "n_done", "ticks", "expected"),
+    [
+        (10, 0, [], "…"),
+        (10, 0, [50.0], "…"),  # round 0 is the start: it says nothing of the rounds
+        (10, 0, [50.0, 3.0], "27 s"),  # 9 rounds left at 3 s
+        (10, 0, [50.0, 3.0, 5.0], "32 s"),  # 8 at 4 s
+        (10, 4, [7.0], "42 s"),  # 5 of 11 done by now, 6 left; after a resume the first round counts
+        (10, 0, [50.0, *[2.0] * 10], "0 s"),
+        (100, 0, [0.0, 100.0, *[1.0] * 5], "2 min"),  # only the last five count: 94 at 1 s
+        (100, 0, [0.0, 60.0], "1.6 h"),  # 99 minutes
+        (31, 0, [0.0, 60.0], "30 min"),
+    ],
+)
+def test_the_time_left_is_rounds_left_times_recent_rounds(
+    clock: list[float], rounds: int, n_done: int, ticks: list[float], expected: str
+) -> None:
+    assert eta_after(clock, rounds, n_done, ticks) == expected
+
+
+# ---------------------------------------------------------------- clients left out
+
+
+def test_few_clients_left_out_are_named_with_their_reasons() -> None:
+    assert progress._left_out({"a": "dropped out", "b": "no answer"}) == [
+        "client a left out: dropped out",
+        "client b left out: no answer",
+    ]
+
+
+def test_many_clients_left_out_are_counted_by_reason() -> None:
+    failures = {str(k): "dropped out" for k in range(1_200)} | {"x": "no answer", "y": "no answer"}
+    assert progress._left_out(failures) == [
+        "1,200 clients (0, 1, 2, …) left out: dropped out",
+        "client x, y left out: no answer",
+    ]
+
+
+def test_many_reasons_are_cut_short() -> None:
+    lines = progress._left_out({str(k): f"reason {k}" for k in range(30)})
+    assert lines[0] == "client 0 left out: reason 0"
+    assert len(lines) == progress.MOST_FAILURES + 1
+    assert lines[-1] == "22 more clients left out for other reasons (metrics.jsonl has them)"
