@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fedsir.engines.client_host import Call, PredictCall, ServerCall
+from fedsir.engines.base import Call, PredictCall, ServerCall
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import MethodError
-from fedsir.methods.base import DROPPED_OUT, ClientId, Payload, Weights
+from fedsir.methods.base import DROPPED_OUT, Payload
+from fedsir.methods.replies import ClientId, Reply, Weights
+from fedsir.methods.reply_check import NOT_FINITE, Form, ReplyFault, read_reply, reply_type
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fedsir.engines.local import Engine
+    from fedsir.engines.base import Engine
 
 _EMPTY = encode({})
 TEST_SLICE = 1000  # test images per call: enough to share among workers, few enough to be worth a call
-NOT_FINITE = "is not finite"
 DIVERGED = "Training diverged: lower method.lr."
+R = TypeVar("R", bound=Reply)
 
 
 @dataclass
@@ -42,6 +43,16 @@ class RoundLog:
     broken: set[ClientId] = field(default_factory=set)  # failed, or sent rubbish, at least once
 
 
+@dataclass(frozen=True)
+class AskProgress:
+    """How far an `ask` has come."""
+
+    round: int
+    task: str
+    n_done: int
+    n_asked: int
+
+
 class EngineFederation:
     """A `Federation` on top of any engine.
 
@@ -49,9 +60,9 @@ class EngineFederation:
     ----------
     participation : share of the clients drawn for each round
     dropout : probability that a client drawn for a round does not answer in it
-    initial_model : every model in a reply must have these names and shapes
-    client_states : client → state as bytes, of those that keep any; survives rounds, belongs into the checkpoint
+    form : what every reply must fit
     spill_folder : where replies wait that do not fit into memory; None is the system's place for temporary files
+    on_answer : called after each answer
     """
 
     def __init__(
@@ -62,18 +73,17 @@ class EngineFederation:
         seed: int,
         participation: float,
         dropout: float,
-        initial_model: Weights,
-        client_states: dict[ClientId, bytes] | None = None,
+        form: Form,
         spill_folder: Path | None = None,
+        on_answer: Callable[[AskProgress], None] | None = None,
     ) -> None:
         self._engine = engine
         self._position = {client: i for i, client in enumerate(clients)}
         self._random = KeyedRandom(seed)
-        self._participation = participation
-        self._dropout = dropout
-        self._form = _form(initial_model)
+        self._participation, self._dropout = participation, dropout
+        self._form = form
         self._spill_folder = spill_folder
-        self.client_states = client_states if client_states is not None else {}
+        self._on_answer = on_answer
         self.clients: Sequence[ClientId] = tuple(clients)
         self.participants: Sequence[ClientId] = self.clients
         self.log = RoundLog()
@@ -100,65 +110,66 @@ class EngineFederation:
 
     def ask(
         self,
-        task: str,
+        task: Callable[..., R],
         clients: Iterable[ClientId],
         *,
         each: Mapping[ClientId, Payload] | None = None,
         **payload: Any,
-    ) -> Replies:
-        asked = sorted(set(clients), key=self._position.__getitem__)
+    ) -> Mapping[ClientId, R]:
         present = []
-        for client in asked:
+        for client in sorted(set(clients), key=self._position.__getitem__):
             if self._drops_out(client):
                 self.reject(client, DROPPED_OUT)
             else:
                 present.append(client)
         common = encode(payload)
         calls = [
-            Call(
-                client=client,
-                task=task,
-                round=self._round,
-                state=self.client_states.get(client, _EMPTY),
-                own=encode(each[client]) if each and client in each else _EMPTY,
-            )
+            Call(client, task.__name__, self._round, encode(each[client]) if each and client in each else _EMPTY)
             for client in present
         ]
-        replies = Replies(present, folder=self._spill_folder)
-        for call, answer in self._engine.run(calls, common):
+        read = self._reader(task)
+        replies = Replies(present, read, folder=self._spill_folder)
+        for n_done, (call, answer) in enumerate(self._engine.run(calls, common), 1):
             assert isinstance(call, Call)
             self._count(self.log.bytes_down, call.client, len(common) + (len(call.own) if each else 0))
             self._count(self.log.seconds, call.client, answer.seconds)
-            if answer.reply is None or answer.state is None:
-                self.reject(call.client, answer.failure or "no answer")
-                self.log.broken.add(call.client)
+            if self._on_answer:
+                self._on_answer(AskProgress(self._round, call.task, n_done, len(calls)))
+            if answer.reply is None:
+                self._break(call.client, answer.failure or "no answer")
                 continue
             self._count(self.log.bytes_up, call.client, len(answer.reply))
-            reply, fault = self._read(answer.reply)
-            if fault:
-                self.reject(call.client, fault)
-                self.log.broken.add(call.client)
+            try:
+                reply = read(answer.reply)
+            except (WireError, ReplyFault) as fault:
+                self._break(call.client, str(fault))
                 continue
-            if answer.state == _EMPTY:  # nothing to remember: no entry in every checkpoint to come
-                self.client_states.pop(call.client, None)
-            else:
-                self.client_states[call.client] = answer.state
+            self._engine.keep(call, answer)
             self.log.answered.add(call.client)
             replies.put(call.client, answer.reply, reply)
         return replies
 
     def compute(
-        self, task: str, each: Mapping[str, Payload] | None = None, **payload: Any
-    ) -> dict[str, dict[str, Any]]:
+        self, task: Callable[..., R], each: Mapping[str, Payload] | None = None, **payload: Any
+    ) -> Mapping[str, R]:
         own = {"": {}} if each is None else each
-        calls = [ServerCall(key, task, self._round, encode(value)) for key, value in own.items()]
-        done: dict[str, dict[str, Any]] = {}
+        calls = [ServerCall(key, task.__name__, self._round, encode(value)) for key, value in own.items()]
+        read, done = self._reader(task), {}
         for call, answer in self._engine.run(calls, encode(payload)):
             assert isinstance(call, ServerCall)
-            if answer.reply is None:
-                raise MethodError(f"Round {self._round}: the server's task {task!r} failed: {answer.failure}.")
-            done[call.key] = decode(answer.reply)
+            try:
+                if answer.reply is None:
+                    raise ReplyFault(answer.failure)
+                done[call.key] = read(answer.reply)
+            except ReplyFault as fault:
+                raise MethodError(
+                    f"Round {self._round}: the server's task {task.__name__!r} failed: {fault}."
+                ) from None
         return {key: done[key] for key in own}
+
+    def _reader(self, task: Callable[..., R]) -> Callable[[bytes], R]:
+        declared = reply_type(task)
+        return lambda data: cast("R", read_reply(declared, decode(data), self._form))
 
     def end_round(self) -> None:
         """Stop the run if everybody who was there failed: going on would change nothing and hide the reason.
@@ -192,22 +203,14 @@ class EngineFederation:
     def record(self, **values: Any) -> None:
         self.log.values.update(values)
 
+    def _break(self, client: ClientId, reason: str) -> None:
+        self.reject(client, reason)
+        self.log.broken.add(client)
+
     def _drops_out(self, client: ClientId) -> bool:
         if self._dropout == 0:
             return False
         return bool(self._random.derive("dropout", self._round, client).for_numpy().random() < self._dropout)
-
-    def _read(self, data: bytes) -> tuple[dict[str, Any], str | None]:
-        """Return a reply and what is wrong with it: a client may answer rubbish without failing."""
-        try:
-            reply = decode(data)
-        except WireError as problem:
-            return {}, str(problem)
-        if not isinstance(reply, dict):
-            return {}, "its answer is no mapping"
-        if "model" in reply and _form(reply["model"]) != self._form:
-            return reply, "its model has other names, types or shapes than the one it was sent"
-        return reply, _not_finite(reply, "its answer")
 
     @staticmethod
     def _count(where: dict[ClientId, Any], client: ClientId, amount: float) -> None:
@@ -217,20 +220,3 @@ class EngineFederation:
 def n_participants(participation: float, n_clients: int) -> int:
     """Return how many clients are drawn for a round: their share, halves rounded up, and at least one."""
     return max(1, math.floor(participation * n_clients + 0.5))
-
-
-def _form(model: Any) -> dict[str, tuple[Any, ...]] | None:
-    """Return name → type and shape of a model's tensors; None for what is no model."""
-    if not isinstance(model, dict) or not all(isinstance(tensor, Tensor) for tensor in model.values()):
-        return None
-    return {name: (tensor.dtype, tensor.shape) for name, tensor in model.items()}
-
-
-def _not_finite(node: Any, where: str) -> str | None:
-    """Return the place of the first tensor with a NaN or infinite entry; plain numbers may be NaN (undefined)."""
-    if isinstance(node, Tensor):
-        is_fine = not node.is_floating_point() or bool(node.isfinite().all())
-        return None if is_fine else f"{where} {NOT_FINITE}"
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    faults = (_not_finite(child, f"{where}: {key}") for key, child in children)
-    return next((fault for fault in faults if fault), None)

@@ -8,15 +8,20 @@ import os
 import signal
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
 from fedsir.engines import device_settings
-from fedsir.engines.client_host import Answer, AnyCall, Call, ClientHost, HostSpec, PredictCall
+from fedsir.engines.base import Answer, AnyCall, Call, PredictCall
+from fedsir.engines.client_host import ClientHost, HostSpec
+from fedsir.engines.wire import encode
+from fedsir.methods.replies import ClientId
 
+NOTHING = encode({})
 LONGEST_TEMPORARY_FOLDER = 107 - len("/pymp-12345678/listener-12345678")  # bytes
 DIED = (
     "its worker process died twice (too little memory? In a script of your own, is the call under "
@@ -24,32 +29,53 @@ DIED = (
 )
 
 
-class Engine(Protocol):
-    """Runs calls somewhere; the order of the answers says nothing."""
+class LocalEngine(ABC):
+    """What both local engines share: this process keeps what its simulated clients remember."""
 
-    def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]: ...
+    def __init__(self) -> None:
+        self._states: dict[ClientId, bytes] = {}
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
+        """Yield each call with its answer, in any order; `common` is the payload for all."""
+
+    def keep(self, call: Call, answer: Answer) -> None:
+        if answer.state in (None, NOTHING):  # nothing to remember: no entry in every checkpoint to come
+            self._states.pop(call.client, None)
+        else:
+            assert answer.state is not None
+            self._states[call.client] = answer.state
+
+    def client_states(self) -> dict[ClientId, bytes]:
+        return dict(self._states)
+
+    def restore(self, states: Mapping[ClientId, bytes]) -> None:
+        self._states = dict(states)
+
+    def close(self) -> None:  # noqa: B027 - in one process there is nothing to give back
+        """Give back processes and memory."""
+
+    def _state(self, call: AnyCall) -> bytes:
+        return self._states.get(call.client, NOTHING) if isinstance(call, Call) else NOTHING
 
 
-class InProcessEngine:
+class InProcessEngine(LocalEngine):
     """Runs one call after the other, right here."""
 
     def __init__(self, spec: HostSpec) -> None:
+        super().__init__()
         self._host = ClientHost(spec)
 
     def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
         for call in calls:
-            yield call, self._host.answer(call, common)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
+            yield call, self._host.answer(call, common, self._state(call))
 
 
-class WorkerEngine:
+class WorkerEngine(LocalEngine):
     """Runs calls in worker processes, the largest client first, so that no worker idles at the end of a round."""
 
     def __init__(self, spec: HostSpec, n_workers: int) -> None:
+        super().__init__()
         self._context = start_method(spec.device)
         self._spec = replace(spec, store=spec.store.shared())
         self._workers = [_Worker(self._context, self._spec) for _ in range(n_workers)]
@@ -64,7 +90,7 @@ class WorkerEngine:
         while waiting or busy:
             while waiting and idle:
                 worker, call = idle.pop(), waiting.popleft()
-                worker.send(call, common)
+                worker.send(call, self._state(call), common)
                 busy[worker.connection] = (worker, call)
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)
@@ -114,10 +140,10 @@ class _Worker:
     def forget_common(self) -> None:
         self._has_common = False
 
-    def send(self, call: AnyCall, common: bytes) -> None:
+    def send(self, call: AnyCall, state: bytes, common: bytes) -> None:
         """Hand over a call; the common payload travels once per `ask` and worker."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker shows in recv
-            self.connection.send((call, None if self._has_common else common))
+            self.connection.send((call, state, None if self._has_common else common))
             self._has_common = True
 
     def stop(self) -> None:
@@ -145,9 +171,9 @@ def _serve(connection: Connection, spec: HostSpec) -> None:
     common = b""
     while True:
         try:
-            call, new_common = connection.recv()
+            call, state, new_common = connection.recv()
             common = common if new_common is None else new_common
-            connection.send(host.answer(call, common))
+            connection.send(host.answer(call, common, state))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
 
@@ -165,11 +191,6 @@ def start_method(device: str) -> Any:
     return multiprocessing.get_context("spawn")
 
 
-@contextlib.contextmanager
-def local_engine(spec: HostSpec, n_workers: int) -> Iterator[Engine]:
-    """Open the engine for `n_workers` and close it however the block ends."""
-    engine: Engine = InProcessEngine(spec) if n_workers == 1 else WorkerEngine(spec, n_workers)
-    try:
-        yield engine
-    finally:
-        engine.close()
+def local_engine(spec: HostSpec, n_workers: int) -> LocalEngine:
+    """Return the engine for so many workers; one worker is this process."""
+    return InProcessEngine(spec) if n_workers == 1 else WorkerEngine(spec, n_workers)

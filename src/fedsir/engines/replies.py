@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 from torch import Tensor
 
-from fedsir.engines.wire import decode
 from fedsir.errors import RunFolderError
-from fedsir.methods.base import ClientId, Reply
+from fedsir.methods.replies import ClientId, Reply
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MEMORY = 64_000_000  # bytes of replies to keep decoded; the rest is read from disk, one at a time
+R = TypeVar("R", bound=Reply)
 
 
-class Replies(Mapping[ClientId, Reply]):
-    """A mapping client → reply. Of replies beyond `memory` bytes, tensors are read from disk each time.
+class Replies(Mapping[ClientId, R], Generic[R]):
+    """A mapping client → reply. Of replies beyond `memory` bytes, arrays are read from disk each time.
 
     The file behind them, in `folder`, has no name: it is gone when this object or its process is, however that ends.
+
+    Parameters
+    ----------
+    read : turns a reply's bytes into the reply
     """
 
-    def __init__(self, order: Sequence[ClientId], memory: int = MEMORY, folder: Path | None = None) -> None:
-        self._order = order
-        self._folder = folder
+    def __init__(
+        self,
+        order: Sequence[ClientId],
+        read: Callable[[bytes], R],
+        memory: int = MEMORY,
+        folder: Path | None = None,
+    ) -> None:
+        self._order, self._read, self._folder = order, read, folder
         self._left = memory
-        self._replies: dict[ClientId, Reply] = {}
+        self._replies: dict[ClientId, R] = {}
         self._file: IO[bytes] | None = None
 
-    def put(self, client: ClientId, data: bytes, reply: dict[str, Any]) -> None:
-        """Take over a reply, given as bytes and decoded."""
+    def put(self, client: ClientId, data: bytes, reply: R) -> None:
+        """Take over a reply, given as bytes and read."""
         if len(data) <= self._left:
             self._left -= len(data)
             self._replies[client] = reply
@@ -49,12 +61,11 @@ class Replies(Mapping[ClientId, Reply]):
 
         size = len(data)  # `read` must not hold the bytes themselves
 
-        def read() -> dict[str, Any]:
+        def read() -> R:
             file.seek(start)
-            whole: dict[str, Any] = decode(file.read(size))
-            return whole
+            return self._read(file.read(size))
 
-        self._replies[client] = _OnDisk(reply, read)
+        self._replies[client] = _on_disk(reply, read)
 
     def _append(self, data: bytes) -> tuple[IO[bytes], int]:
         """Return the file that now ends with `data`, and where they begin."""
@@ -65,7 +76,7 @@ class Replies(Mapping[ClientId, Reply]):
         self._file.flush()
         return self._file, start
 
-    def __getitem__(self, client: ClientId) -> Reply:
+    def __getitem__(self, client: ClientId) -> R:
         return self._replies[client]
 
     def __iter__(self) -> Iterator[ClientId]:
@@ -75,31 +86,29 @@ class Replies(Mapping[ClientId, Reply]):
         return len(self._replies)
 
 
-class _OnDisk(Mapping[str, Any]):
-    """A reply whose numbers are at hand; what has tensors in it is read when asked for, and not kept."""
-
-    def __init__(self, reply: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
-        self._at_hand = {key: value for key, value in reply.items() if not _has_tensors(value)}
-        self._keys = tuple(reply)
-        self._read = read
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._keys:
-            raise KeyError(key)
-        return self._at_hand[key] if key in self._at_hand else self._read()[key]
-
-    def __contains__(self, key: object) -> bool:  # the inherited one reads the value to find out
-        return key in self._keys
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+def _on_disk(reply: R, read: Callable[[], R]) -> R:
+    """Return a reply of the same type whose numbers are at hand; what has arrays in it is read when asked for."""
+    values = {field.name: getattr(reply, field.name) for field in dataclasses.fields(reply)}
+    heavy = tuple(name for name, value in values.items() if _has_arrays(value))
+    waiting = object.__new__(_waiting_type(type(reply), heavy))
+    waiting.__dict__.update({name: value for name, value in values.items() if name not in heavy}, _read=read)
+    return waiting
 
 
-def _has_tensors(node: Any) -> bool:
-    if isinstance(node, Tensor):
+@lru_cache
+def _waiting_type(declared: type[R], heavy: tuple[str, ...]) -> type[R]:
+    """Return a subclass that reads some fields from disk each time; such a reply is never changed or sent on."""
+
+    def reader(name: str) -> property:
+        return property(lambda self: getattr(self._read(), name))
+
+    return type(f"{declared.__name__}OnDisk", (declared,), {name: reader(name) for name in heavy})
+
+
+def _has_arrays(node: Any) -> bool:
+    if isinstance(node, Tensor | np.ndarray):
         return True
+    if dataclasses.is_dataclass(node):
+        return any(_has_arrays(getattr(node, field.name)) for field in dataclasses.fields(node))
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return any(_has_tensors(child) for child in children)
+    return any(_has_arrays(child) for child in children)

@@ -1,8 +1,8 @@
 """The core protocol: what a method is, what an engine hands to its server half and to its client half.
 
-A method is one class in one file: a `Config`, a `State`, `start` and `round` on the server, and client tasks. Server
-and clients meet only through `Federation.ask`, which carries a payload to clients and brings replies back, so the same
-method runs in one process, in worker processes, or on a real network.
+A method is one class in one file: `start` and `round` on the server, and client tasks. Server and clients meet only
+through `Federation.ask`, which carries a payload to clients and brings replies back, so the same method runs in one
+process, in worker processes, or on a real network. What travels back is declared: see `fedsir.methods.replies`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from fedsir.methods.workload import Size, Work
+from fedsir.methods.replies import ClientId, Reply, Weights
+from fedsir.methods.settings import MethodConfig
 from fedsir.stages.split import ClientSplit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from fedsir.data.arrays import Counts
     from fedsir.data.client import ClientData
@@ -29,33 +29,8 @@ if TYPE_CHECKING:
 RESIDENT_BYTES = 2**29  # images of one client up to this size are put on an accelerator whole
 DROPPED_OUT = "dropped out"
 """The reason in `Federation.failures` of a client that was away this round, which is nobody's fault."""
-ClientId = str
-Weights = dict[str, "Tensor"]
 Payload = dict[str, Any]
 """What travels: a tree of dicts and lists with tensors, numbers, strings, booleans and None at its leaves."""
-Reply = Mapping[str, Any]
-"""A payload on its way back."""
-
-
-class Settings(BaseModel):
-    """A frozen group of settings that rejects unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class MethodConfig(Settings):
-    """The method's name and the settings of local training that every method has."""
-
-    name: str = Field(description="which method")
-    epochs: int = Field(1, ge=1, description="local epochs per round (E in the paper)")
-    batch_size: int = Field(64, ge=2, description="samples per step (B)")
-    lr: float = Field(3e-4, gt=0, description="Adam's learning rate")
-    weight_decay: float = Field(5e-4, ge=0, description="L2 penalty inside Adam (coupled, not AdamW)")
-
-    def scaled_to(self, rounds: int) -> Self:
-        """Return the settings with every schedule left open filled in for a run of `rounds` rounds."""
-        del rounds  # no schedule at this level
-        return self
 
 
 @dataclass(frozen=True)
@@ -81,6 +56,9 @@ class ServerState:
         return cls(**{**tree, "split": None if split is None else ClientSplit.from_tree(split)})
 
 
+R = TypeVar("R", bound=Reply)
+
+
 class Federation(Protocol):
     """What an engine hands to the server half."""
 
@@ -102,19 +80,22 @@ class Federation(Protocol):
 
     def ask(
         self,
-        task: str,
+        task: Callable[..., R],
         clients: Iterable[ClientId],
         *,
         each: Mapping[ClientId, Payload] | None = None,
         **payload: Any,
-    ) -> Mapping[ClientId, Reply]:
+    ) -> Mapping[ClientId, R]:
         """Send `payload` to all `clients` (and `each[client]` to one), run their task, return replies by client.
 
-        Replies come in federation order. A client that fails is missing from them and stands in `failures`. Many
-        large replies may wait on disk: read them one after the other rather than collect them.
+        Replies come in federation order. A client that fails, or whose reply is not what the task declares, is missing
+        from them and stands in `failures`. Many large replies may wait on disk: read them one after the other rather
+        than collect them.
         """
 
-    def compute(self, task: str, each: Mapping[str, Payload] | None = None, **payload: Any) -> Mapping[str, Reply]:
+    def compute(
+        self, task: Callable[..., R], each: Mapping[str, Payload] | None = None, **payload: Any
+    ) -> Mapping[str, R]:
         """Run a server task where the engine computes, once per entry of `each` (once under "" without); by key."""
 
     def reject(self, client: ClientId, reason: str) -> None:
@@ -206,21 +187,30 @@ def server_task(function: Task) -> Task:
     return function
 
 
-class Method(ABC):
+C = TypeVar("C", bound=MethodConfig)
+S = TypeVar("S", bound=ServerState)
+
+
+class Method(ABC, Generic[C, S]):
     """One way to learn from clients whose labels may be wrong.
 
     An instance knows its settings and nothing else: what it learns goes into the state that it returns.
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     State: ClassVar[type[ServerState]] = ServerState
-    needs_public: ClassVar[bool] = False  # whether it cannot do without data.public
     is_personal: ClassVar[bool] = False  # each client has a model of its own in state["model"]; scores are their means
+    file: ClassVar[str | None] = None  # "path/to/file.py:Class", for a method that was loaded from a file
 
-    def __init__(self, config: MethodConfig) -> None:
-        self.config: Any = config
+    def __init__(self, config: C | None = None, **settings: Any) -> None:
+        """Take settings whole, or by name: `FedSIR(epochs=2, relabel={"rule": "direction"})`."""
+        self.config: C = self.Config(name=self.name, **settings) if config is None else config  # type: ignore[assignment]
+
+    def resolved(self, rounds: int) -> Self:
+        """Return the method with every schedule that was left open filled in for a run of `rounds` rounds."""
+        return type(self)(self.config.resolved(rounds))
 
     def check(self, counts: Counts) -> None:
         """Raise a MethodError if data like these can never do; asked before round 0, where somebody can tell.
@@ -229,34 +219,20 @@ class Method(ABC):
         """
         del counts  # a method without needs takes what comes
 
-    def start(self, fed: Federation, model: Weights) -> ServerState:
+    def start(self, fed: Federation, model: Weights) -> S:
         """Return the state before round 1, from the common initial model."""
         del fed
-        return self.State(model=model)
+        return self.State(model=model)  # type: ignore[return-value]
 
     @abstractmethod
-    def round(self, t: int, state: Any, fed: Federation) -> ServerState:
+    def round(self, t: int, state: S, fed: Federation) -> S:
         """Return the state after round t = 1, 2, …"""
 
-    def start_epochs(self) -> float:
-        """Return about how many passes of plain training over ALL clients' data `start` costs, for estimates."""
-        return 0.0
+    def optimizer(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> Optimizer:
+        """Return a fresh optimiser, as the settings say; override it to train with one of your own."""
+        from fedsir.methods.local_training import make_optimizer
 
-    def equivalent_epochs(self, rounds: int) -> float:
-        """Return about how many passes of plain training over the participants' data the rounds cost."""
-        return float(rounds * self.config.epochs)
-
-    def work(self, size: Size) -> list[Work]:
-        """Return about what a run costs beside its tests: here one call per participant and round, all at once."""
-        start = self.start_epochs()
-        return [
-            Work(start * size.n_samples, size.n_clients if start > 0 else 0, size.n_clients),
-            Work(
-                self.equivalent_epochs(size.rounds) * size.n_drawn,
-                size.rounds * size.n_participants,
-                size.n_participants,
-            ),
-        ]
+        return make_optimizer(self.config, parameters, lr=lr, weight_decay=weight_decay)
 
     @classmethod
     def tasks(cls) -> dict[str, Callable[..., Reply]]:
@@ -272,3 +248,14 @@ class Method(ABC):
     def _marked(cls, mark: str) -> dict[str, Callable[..., Reply]]:
         members = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
         return {name: member for name, member in members.items() if hasattr(member, mark)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A class from a file, and its settings' class, are found by the file alone: another process loads it anew.
+        if self.file is not None:
+            from fedsir.methods.method_file import rebuilt
+
+            return rebuilt, (self.file, self.config.model_dump())
+        return type(self), (self.config,)
+
+
+AnyMethod = Method[Any, Any]

@@ -3,84 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
 
-from pydantic import Field
+from torch import Tensor, nn
 
-from fedsir import methods
-from fedsir.methods.base import Client, ClientId, Federation, Reply, Settings, Weights, client_task
-from fedsir.methods.loss_identification import LossIdentification, LossIdentificationConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from fedsir.methods.local_training import Batch
+from fedsir.methods import fedelc_math as maths
+from fedsir.methods.base import Client, Federation, client_task
+from fedsir.methods.fedelc_settings import FedELCConfig
+from fedsir.methods.local_training import Batch, predictions, train_with, training_predictions
+from fedsir.methods.loss_identification import LossIdentification
+from fedsir.methods.replies import ClientId, Trained, Weights
+from fedsir.models.weights import weights_of
 
 LABEL_BATCH = 64  # the authors' batch: λ is divided by it, whatever the batch size, so that labels keep their speed
 
 
-class LabelCorrection(Settings):
-    """Label correction on noisy clients."""
+@dataclass(frozen=True)
+class TrainedWithLabels(Trained):
+    """A noisy client's model, trained together with its labels.
 
-    lr: float = Field(1000.0, ge=0, description="learning rate of the label logits (λ), for batches of 64")
-    compatibility: float = Field(0.5, ge=0, description="pull towards the given label (α)")
-    entropy: float = Field(0.2, ge=0, description="pull towards confident predictions (β)")
-    scale: float = Field(10.0, gt=0, description="label logit of a certain label (K)")
-    predict: Literal["plain", "training"] = Field(
-        "plain",
-        description="predictions that labels are merged with: plain images in evaluation mode, or as in training",
-    )
+    n_corrected : how many of its labels are not the given ones now
+    """
+
+    n_corrected: int
 
 
-class FedELCConfig(LossIdentificationConfig):
-    warm_up_share = 0.2
-    labels: LabelCorrection = LabelCorrection()
-
-
-class FedELC(LossIdentification):
+class FedELC(LossIdentification[FedELCConfig]):
     name = "fedelc"
-    summary = "finds noisy clients by their losses, corrects their labels by gradient, weighs them by distance"
     Config = FedELCConfig
-    config: FedELCConfig
 
-    def ask_noisy(self, t: int, noisy: Sequence[ClientId], model: Weights, fed: Federation) -> Mapping[ClientId, Reply]:
+    def ask_noisy(
+        self, t: int, noisy: Sequence[ClientId], model: Weights, fed: Federation
+    ) -> Mapping[ClientId, Trained]:
         del t  # every round is alike
-        replies = fed.ask("train_noisy", noisy, model=model)
-        fed.record(relabelled=sum(reply["n_corrected"] for reply in replies.values()))
+        replies = fed.ask(self.train_noisy, noisy, model=model)
+        fed.record(relabelled=sum(reply.n_corrected for reply in replies.values()))
         return replies
 
-    def extra_epochs(self) -> float:
-        return 0.3  # a forward pass to merge with
-
     @client_task
-    def train_noisy(self, client: Client, model: Weights) -> Reply:
+    def train_noisy(self, client: Client, model: Weights) -> TrainedWithLabels:
         """Train model and label logits together, then merge the labels with the trained model's predictions."""
         config, given = self.config.labels, client.data.labels.to(client.device)
         kept = client.state.get("label_logits")
         label_logits = (
-            methods.fedelc_math.first_label_logits(given, client.data.n_classes, config.scale)
+            maths.first_label_logits(given, client.data.n_classes, config.scale)
             if kept is None
             else kept.to(client.device)
         )
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             logits, labels, own = module(batch.images), given[batch.index], label_logits[batch.index]
-            gradient = methods.fedelc_math.label_gradient(logits, own, labels, compatibility=config.compatibility)
+            gradient = maths.label_gradient(logits, own, labels, compatibility=config.compatibility)
             # The paper takes this step at the end of the epoch. No other batch of the epoch reads these rows.
             label_logits[batch.index] = own - config.lr / LABEL_BATCH * gradient
-            return methods.fedelc_math.label_correction_loss(
+            return maths.label_correction_loss(
                 logits, own, labels, compatibility=config.compatibility, entropy=config.entropy
             )
 
         module = client.module(model)
-        loss = methods.local_training.train_with(client, module, loss_of, self.config)
-        reply = methods.local_training.trained_reply(client, module, loss)
+        loss = train_with(self, client, module, loss_of)
+        weights = weights_of(module)  # before predictions in training mode move running statistics
         predicted = (
-            methods.local_training.predictions(client, module)
+            predictions(client, module)
             if config.predict == "plain"
-            else methods.local_training.training_predictions(client, module, self.config.batch_size)
+            else training_predictions(client, module, self.config.batch_size)
         )
-        merged = methods.fedelc_math.merged_label_logits(label_logits, predicted, config.scale)
+        merged = maths.merged_label_logits(label_logits, predicted, config.scale)
         client.state["label_logits"] = merged.cpu()
         client.state["corrected_labels"] = merged.argmax(dim=1).cpu()
-        return reply | {"n_corrected": client.n_corrected}
+        return TrainedWithLabels(weights, len(client.data), loss, n_corrected=client.n_corrected)

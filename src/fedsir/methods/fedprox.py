@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from torch import Tensor, nn
 
-from fedsir import methods
-from fedsir.methods.base import Client, MethodConfig, Reply, Weights, client_task
+from fedsir.methods.base import Client, client_task
 from fedsir.methods.fedavg import FedAvg
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from fedsir.methods.local_training import Batch
-
-
-Norm = Literal["squared", "plain"]
-
-
-class FedProxConfig(MethodConfig):
-    proximal_weight: float = Field(0.2, ge=0, description="how strongly clients are held back (μ); 0 = FedAvg")
-    proximal_norm: Norm = Field(
-        "squared", description="½ μ ‖w - w_g‖² over all parameters, or ½ μ Σ ‖w - w_g‖ tensor by tensor"
-    )
+from fedsir.methods.fedprox_settings import FedProxConfig, Norm
+from fedsir.methods.local_training import Batch, cross_entropy, train_with, trained
+from fedsir.methods.replies import Trained, Weights
 
 
 class FedProx(FedAvg):
     name = "fedprox"
-    summary = "FedAvg with clients held near the global model; trusts every label"
     Config = FedProxConfig
     config: FedProxConfig
 
-    def equivalent_epochs(self, rounds: int) -> float:
-        return 1.05 * super().equivalent_epochs(rounds)
-
     @client_task
-    def train(self, client: Client, model: Weights) -> Reply:
+    def train(self, client: Client, model: Weights) -> Trained:
+        """Train on the given labels near the global model."""
         module = client.module(model)
         start = [parameter.detach().clone() for parameter in module.parameters()]
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
-            loss = methods.local_training.cross_entropy(module, batch)
+            loss = cross_entropy(module, batch)
             return loss + proximal_term(
                 module.parameters(), start, weight=self.config.proximal_weight, norm=self.config.proximal_norm
             )
 
-        loss = methods.local_training.train_with(client, module, loss_of, self.config)
-        return methods.local_training.trained_reply(client, module, loss)
+        return trained(client, module, train_with(self, client, module, loss_of))
 
 
 def proximal_term(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from fedsir.data.augment import augment, cropped, draw_crops, normalise
+from fedsir.methods.replies import Trained
 from fedsir.models.weights import weights_of
 from fedsir.stages.relabel import References, Relabelling, relabel
 from fedsir.stages.spectrum import ClassFeatures
 
 if TYPE_CHECKING:
-    from fedsir.methods.base import Client, MethodConfig, Payload
+    from fedsir.methods.base import AnyMethod, Client
+    from fedsir.methods.settings import MethodConfig
     from fedsir.randomness import KeyedRandom
 
 FEATURE_BATCH = 128  # larger ones leave the processor's cache: a fifth slower with two workers at 256
@@ -50,14 +53,11 @@ def train_locally(
     module: nn.Module,
     loss_of: LossOf,
     *,
+    optimizer: Optimizer,
     epochs: int,
     batch_size: int,
-    lr: float,
-    weight_decay: float,
 ) -> float:
-    """Train `module` in place on the client's labels with a fresh Adam; return the mean loss per sample."""
-    # torch has fused kernels for cpu, cuda and mps, which are all that --device takes.
-    optimiser = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    """Train `module` in place on the client's labels; return the mean loss per sample."""
     losses: list[Tensor] = []
     sizes: list[int] = []
     for epoch in range(epochs):
@@ -65,9 +65,9 @@ def train_locally(
             # BatchNorm has no statistics of a single sample: a client of one keeps the running ones.
             module.train(len(batch.index) > 1)
             loss = loss_of(module, batch)
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(loss.detach())
             sizes.append(len(batch.index))
     return _mean_per_sample(losses, sizes)
@@ -79,9 +79,9 @@ def _mean_per_sample(losses: list[Tensor], sizes: list[int]) -> float:
     return float(sum(value * n for value, n in zip(values, sizes, strict=True)) / sum(sizes))
 
 
-def trained_reply(client: Client, module: nn.Module, loss: float) -> Payload:
+def trained(client: Client, module: nn.Module, loss: float) -> Trained:
     """Return what every trained client sends: its model, its sample count, its mean loss."""
-    return {"model": weights_of(module), "n_samples": len(client.data), "loss": loss}
+    return Trained(weights_of(module), len(client.data), loss)
 
 
 @torch.no_grad()
@@ -91,17 +91,34 @@ def teacher_logits(teacher: nn.Module, images: Tensor) -> Tensor:
     return logits
 
 
-def train_with(client: Client, module: nn.Module, loss_of: LossOf, config: MethodConfig) -> float:
-    """Train for one round with the settings that every method has."""
-    return train_locally(
-        client,
-        module,
-        loss_of,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        lr=config.lr,
-        weight_decay=config.weight_decay,
+def train_with(
+    method: AnyMethod,
+    client: Client,
+    module: nn.Module,
+    loss_of: LossOf,
+    *,
+    epochs: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+) -> float:
+    """Train with a method's settings of local training, or with others where they are given; return the mean loss."""
+    config = method.config
+    optimizer = method.optimizer(
+        module.parameters(),
+        lr=config.lr if lr is None else lr,
+        weight_decay=config.weight_decay if weight_decay is None else weight_decay,
     )
+    epochs = config.epochs if epochs is None else epochs
+    return train_locally(client, module, loss_of, optimizer=optimizer, epochs=epochs, batch_size=config.batch_size)
+
+
+def make_optimizer(config: MethodConfig, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> Optimizer:
+    """Return a fresh optimiser of the kind that the settings name."""
+    # torch has fused kernels for cpu, cuda and mps, which are all that --device takes.
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, momentum=config.momentum, weight_decay=weight_decay, fused=True)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=lr, weight_decay=weight_decay, fused=True)
 
 
 def shuffled_batches(client: Client, batch_size: int, random: KeyedRandom) -> Iterator[Batch]:
@@ -182,14 +199,14 @@ def training_loss(client: Client, module: nn.Module, loss_of: LossOf, batch_size
     return _mean_per_sample(losses, sizes)
 
 
-def mean_loss_by_class(client: Client, module: nn.Module, *, is_augmented: bool = False) -> list[float]:
-    """Return the mean cross-entropy of the samples of each GIVEN label in evaluation mode; NaN without samples."""
+def mean_loss_by_class(client: Client, module: nn.Module, *, is_augmented: bool = False) -> Tensor:
+    """Return the mean cross-entropy of the samples of each GIVEN label in evaluation mode, (C,); NaN without any."""
     given = client.data.labels
     logits = logits_of(client, module, is_augmented=is_augmented)
     losses = F.cross_entropy(logits, given.to(client.device), reduction="none").cpu().to(torch.float64)
     n_classes = client.data.n_classes
     sums, counts = torch.bincount(given, losses, n_classes), torch.bincount(given, minlength=n_classes)
-    return (sums / counts).tolist()
+    return sums / counts
 
 
 def class_features_of(client: Client, module: nn.Module, *, is_augmented: bool = False) -> ClassFeatures:

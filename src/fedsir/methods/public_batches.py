@@ -14,10 +14,11 @@ from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from fedsir.methods.base import Client
 
-Moments = dict[str, dict[str, "Tensor"]]  # of Adam, by number of the parameter
+Moments = dict[str, dict[str, "Tensor"]]  # of an optimiser, by number of the parameter
 
 
 class PublicBatches:
@@ -62,7 +63,7 @@ class PublicBatches:
 
 
 @torch.no_grad()
-def answers(module: nn.Module, batches: Iterable[Tensor]) -> Tensor:
+def answers_to(module: nn.Module, batches: Iterable[Tensor]) -> Tensor:
     """Return softmax(f(x)) batch by batch in training mode, (m, C): what a step on the same batch begins from.
 
     Running statistics of `module` move.
@@ -78,40 +79,34 @@ def learn(
     module: nn.Module,
     pairs: Iterable[tuple[Tensor, Tensor]],
     loss_of: Callable[[Tensor, Tensor], Tensor],
+    new_optimizer: Callable[[], Optimizer],
     *,
-    lr: float,
-    weight_decay: float,
     is_training: bool = True,
     is_fresh: bool = False,
     moments: Moments | None = None,
 ) -> tuple[list[float], Moments]:
-    """Take a step of Adam on each (images, targets); return the losses, and Adam's moments to go on with.
+    """Take a step on each (images, targets); return the losses, and the optimiser's moments to go on with.
 
     Parameters
     ----------
     loss_of : maps logits (b, C) and targets to the loss
     is_training : whether batch normalisation uses and gathers statistics of these images
-    is_fresh : whether every step has an Adam of its own
+    is_fresh : whether every step has an optimiser of its own
     moments : what an earlier call returned
     """
-    optimiser = _adam(module, lr, weight_decay, moments)
+    optimizer = new_optimizer()
+    if moments is not None:
+        state: dict[int, Any] = {int(i): values for i, values in moments.items()}
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     losses: list[Tensor] = []
     for images, targets in pairs:
         if is_fresh and losses:
-            optimiser = _adam(module, lr, weight_decay, None)
+            optimizer = new_optimizer()
         module.train(is_training and len(images) > 1)
         loss = loss_of(module(images), targets)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.detach())
-    kept = {str(i): dict(values) for i, values in optimiser.state_dict()["state"].items()}
+    kept = {str(i): dict(values) for i, values in optimizer.state_dict()["state"].items()}
     return torch.stack(losses).tolist(), kept
-
-
-def _adam(module: nn.Module, lr: float, weight_decay: float, moments: Moments | None) -> torch.optim.Adam:
-    optimiser = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
-    if moments is not None:
-        state: dict[int, Any] = {int(i): values for i, values in moments.items()}
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return optimiser

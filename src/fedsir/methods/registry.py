@@ -1,48 +1,126 @@
-"""Where methods are found: built-in ones and entry points (`fedsir.methods`) by name, others by file and class."""
+"""Where methods are found: built-in ones and entry points (`fedsir.methods`) by name, others by file and class.
+
+Built-in methods are rows: to name, list or configure one needs neither its code nor torch.
+"""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
-from fedsir.methods.base import Method
+from fedsir.methods.settings import MethodConfig
 
-# Name → "module:class"; a method's module is imported when it is asked for.
+if TYPE_CHECKING:
+    from fedsir.methods.base import AnyMethod
+
+
+@dataclass(frozen=True)
+class Row:
+    """A built-in method: one line about it, and where its class and the class of its settings are."""
+
+    summary: str
+    method: str  # "module:Class", below fedsir.methods
+    config: str = "settings:MethodConfig"
+
+
 BUILT_IN = {
-    "fedavg": "fedsir.methods.fedavg:FedAvg",
-    "fedprox": "fedsir.methods.fedprox:FedProx",
-    "rofl": "fedsir.methods.rofl:RoFL",
-    "rhfl": "fedsir.methods.rhfl:RHFL",
-    "fedlsr": "fedsir.methods.fedlsr:FedLSR",
-    "fedcorr": "fedsir.methods.fedcorr:FedCorr",
-    "fedned": "fedsir.methods.fedned:FedNed",
-    "fedelc": "fedsir.methods.fedelc:FedELC",
-    "fednoro": "fedsir.methods.fednoro:FedNoRo",
-    "pruning": "fedsir.methods.pruning:Pruning",
-    "fedsir": "fedsir.methods.fedsir:FedSIR",
+    "fedavg": Row("average of all clients by sample count; trusts every label", "fedavg:FedAvg"),
+    "fedprox": Row(
+        "FedAvg with clients held near the global model; trusts every label",
+        "fedprox:FedProx",
+        "fedprox_settings:FedProxConfig",
+    ),
+    "rofl": Row(
+        "clients share class centroids; where a label is far from its own, the global model's answer replaces it",
+        "rofl:RoFL",
+        "rofl_settings:RoFLConfig",
+    ),
+    "rhfl": Row(
+        "every client keeps its own model and learns from the others' answers on public images",
+        "rhfl:RHFL",
+        "rhfl_settings:RHFLConfig",
+    ),
+    "fedlsr": Row(
+        "FedAvg with a local loss in which two views of an image must agree",
+        "fedlsr:FedLSR",
+        "fedlsr_settings:FedLSRConfig",
+    ),
+    "fedcorr": Row(
+        "finds noisy clients by the intrinsic dimension of their predictions, corrects labels by loss and confidence",
+        "fedcorr:FedCorr",
+        "fedcorr_settings:FedCorrConfig",
+    ),
+    "fedned": Row(
+        "leaves out models that are unsure of public images, and unlearns what these answer",
+        "fedned:FedNed",
+        "fedned_settings:FedNedConfig",
+    ),
+    "fedelc": Row(
+        "finds noisy clients by their losses, corrects their labels by gradient, weighs them by distance",
+        "fedelc:FedELC",
+        "fedelc_settings:FedELCConfig",
+    ),
+    "fednoro": Row(
+        "finds noisy clients by their losses, distils the global model into them, weighs them by distance",
+        "fednoro:FedNoRo",
+        "fednoro_settings:FedNoRoConfig",
+    ),
+    "pruning": Row(
+        "finds noisy clients by their class spectra and leaves them out; FedAvg over the rest",
+        "pruning:Pruning",
+        "spectral_identification_settings:SpectralConfig",
+    ),
+    "fedsir": Row(
+        "finds noisy clients by their class spectra, repairs their labels, trains noise-aware",
+        "fedsir:FedSIR",
+        "fedsir_settings:FedSIRConfig",
+    ),
 }
 
 
 def known_methods() -> dict[str, str]:
-    """Return name → "module:class" of every method that can be named; a name that fedsir itself uses stays fedsir's."""
-    found = {entry.name: entry.value for entry in entry_points(group="fedsir.methods")}
-    return BUILT_IN | {name: value for name, value in found.items() if name not in BUILT_IN}
+    """Return name → one line about every method that can be named; a name that fedsir itself uses stays fedsir's."""
+    others = [entry.name for entry in entry_points(group="fedsir.methods") if entry.name not in BUILT_IN]
+    return {name: row.summary for name, row in BUILT_IN.items()} | {
+        name: method_class(name).summary or f"from {method_class(name).__module__}" for name in others
+    }
 
 
-def method_class(name: str) -> type[Method]:
+def config_class(name: str) -> type[MethodConfig]:
+    """Return the class of a method's settings; of a built-in method without loading its code."""
+    if name not in BUILT_IN:
+        return method_class(name).Config
+    found: type[MethodConfig] = _import(f"fedsir.methods.{BUILT_IN[name].config}")
+    return found
+
+
+def method_class(name: str) -> type[AnyMethod]:
     """Return the class of a method by name, or of "file.py:Class"; an unknown name is an error with a suggestion."""
+    from fedsir.methods.base import Method
+
     if method_file.is_in_file(name):
         return method_file.load(name)
-    known = BUILT_IN if name in BUILT_IN else known_methods()  # to look through installed packages takes a while
-    if name not in known:
-        raise ConfigError(
-            f"There is no method {name!r}.{did_you_mean(name, known)} Known methods: {', '.join(known)}; "
-            "or FILE.py:CLASS for one of your own."
-        )
-    module_name, _, class_name = known[name].partition(":")
-    found = getattr(importlib.import_module(module_name), class_name)
+    if name in BUILT_IN:  # first: to look through installed packages takes a while
+        target = f"fedsir.methods.{BUILT_IN[name].method}"
+    else:
+        others = {entry.name: entry.value for entry in entry_points(group="fedsir.methods")}
+        known = [*BUILT_IN, *(other for other in others if other not in BUILT_IN)]
+        if name not in others:
+            raise ConfigError(
+                f"There is no method {name!r}.{did_you_mean(name, known)} Known methods: {', '.join(known)}; "
+                "or FILE.py:CLASS for one of your own."
+            )
+        target = others[name]
+    found = _import(target)
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ConfigError(f"Method {name!r}: {known[name]} is not a subclass of fedsir.methods.base.Method.")
+        raise ConfigError(f"Method {name!r}: {target} is not a subclass of fedsir.methods.base.Method.")
     return found
+
+
+def _import(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)

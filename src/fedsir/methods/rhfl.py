@@ -10,54 +10,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Annotated
 
-from pydantic import Field
+from torch import Tensor, nn
 
-from fedsir import methods
-from fedsir.methods.base import (
-    Client,
-    ClientId,
-    Federation,
-    Method,
-    MethodConfig,
-    Payload,
-    Reply,
-    ServerState,
-    Weights,
-    client_task,
-)
-from fedsir.methods.fedavg import mean_loss
-from fedsir.methods.workload import FORWARD_SHARE, Size, Work
+from fedsir.data.shapes import Shape
+from fedsir.methods import rhfl_math as maths
+from fedsir.methods.averaging import mean_loss
+from fedsir.methods.base import Client, Federation, Method, Payload, ServerState, client_task
+from fedsir.methods.local_training import Batch, train_with, training_loss
+from fedsir.methods.public_batches import PublicBatches, answers_to, learn
+from fedsir.methods.replies import ClientId, Reply, Weights
+from fedsir.methods.rhfl_settings import RHFLConfig
+from fedsir.models.weights import weights_of
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from fedsir.methods.local_training import Batch
-    from fedsir.methods.public_batches import PublicBatches
-
-
-class RHFLConfig(MethodConfig):
-    pretrain_epochs: int | None = Field(
-        None, ge=1, description="epochs on own data before a client first takes part; 40 per 100 rounds"
-    )
-    ce_weight: float = Field(0.1, ge=0, description="weight of the cross-entropy")
-    reverse_weight: float = Field(1.0, ge=0, description="weight of the reverse cross-entropy")
-    confidence_strength: float = Field(0.5, ge=0, description="how much a falling loss counts (β)")
-    public_batch_size: int = Field(256, ge=2, description="public images per step")
-    exchange: Literal["batch", "round"] = Field(
-        "batch", description="answers are exchanged anew for every public batch, or once a round for all of them"
-    )
-    public_optimiser: Literal["fresh", "kept"] = Field(
-        "fresh", description="a new Adam for every public batch as published, or one for a round's batches"
-    )
-    max_epochs: int = Field(
-        10, ge=1, description="at most so many times method.epochs a round, for clients with few samples"
-    )
-
-    def scaled_to(self, rounds: int) -> Self:
-        epochs = max(1, round(0.4 * rounds)) if self.pretrain_epochs is None else self.pretrain_epochs
-        return self.model_copy(update={"pretrain_epochs": epochs})
+Answers = Annotated[Tensor, Shape("images", "classes")]
 
 
 @dataclass(frozen=True)
@@ -68,18 +35,68 @@ class RHFLState(ServerState):
     started: list[ClientId] = field(default_factory=list)  # clients that have a model of their own
 
 
-class RHFL(Method):
+@dataclass(frozen=True)
+class Pretrained(Reply):
+    """A client has a model of its own now; it stays there.
+
+    n_samples : how many samples it was trained on
+    loss : mean training loss per sample
+    """
+
+    n_samples: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class FirstAnswers(Reply):
+    """How well a client does, and what it says of the first public images.
+
+    loss : mean loss on its own samples
+    n_batches : how many batches the public images make
+    answers : probabilities of the classes for each image
+    """
+
+    loss: float
+    n_batches: int
+    answers: Answers
+
+    def fault(self) -> str | None:
+        return _fault_of(self.answers)
+
+
+@dataclass(frozen=True)
+class Learnt(Reply):
+    """What a client says after it has learnt from the others' answers to some public images.
+
+    n_samples : how many samples it has
+    public_loss : mean loss on these images; none where nobody else answered
+    loss : mean training loss on its own samples, after the last images of a round
+    answers : probabilities of the classes for each of the next images, before the last
+    """
+
+    n_samples: int
+    public_loss: float | None
+    loss: float | None = None
+    answers: Answers | None = None
+
+    def fault(self) -> str | None:
+        return None if self.answers is None else _fault_of(self.answers)
+
+
+def _fault_of(answers: Tensor) -> str | None:
+    is_one = (answers.sum(dim=1) - 1).abs() <= 1e-3
+    return None if bool((answers >= 0).all() and is_one.all()) else "answers: a row is no probability"
+
+
+class RHFL(Method[RHFLConfig, RHFLState]):
     name = "rhfl"
-    summary = "every client keeps its own model and learns from the others' answers on public images"
     Config = RHFLConfig
     State = RHFLState
-    needs_public = True
     is_personal = True
-    config: RHFLConfig
 
     def start(self, fed: Federation, model: Weights) -> RHFLState:
         """Every client trains a model of its own."""
-        replies = fed.ask("pretrain", fed.clients, model=model)
+        replies = fed.ask(self.pretrain, fed.clients, model=model)
         fed.record(loss=mean_loss(replies))
         return RHFLState(model=model, started=list(replies))
 
@@ -87,31 +104,17 @@ class RHFL(Method):
         """Clients tell losses and answers, learn from each other batch by batch, then train on their own data."""
         del t  # every round is alike
         known = set(state.started)
-        late = fed.ask("pretrain", [k for k in fed.participants if k not in known], model=state.model)
+        late = fed.ask(self.pretrain, [k for k in fed.participants if k not in known], model=state.model)
         here = [k for k in fed.participants if k in known or k in late]
         draw = fed.random.derive("public").integer()
-        looks = fed.ask("look", here, draw=draw)
-        answers, n_batches = _first_answers(looks, fed)
-        losses = {k: looks[k]["loss"] for k in answers}
-        weights = methods.rhfl_math.confidence_weights(losses, state.losses, self.config.confidence_strength)
+        looks = fed.ask(self.look, here, draw=draw)
+        answers = _alike({k: reply.answers for k, reply in looks.items()}, fed)
+        losses = {k: looks[k].loss for k in answers}
+        n_batches = min((looks[k].n_batches for k in answers), default=0)
+        weights = maths.confidence_weights(losses, state.losses, self.config.confidence_strength)
         done, public_loss = self.learn_together(answers, weights, n_batches, draw, fed)
         fed.record(loss=mean_loss(done), public_loss=public_loss, private_losses=losses, weights=weights)
         return RHFLState(model=state.model, losses=state.losses | losses, started=[*state.started, *late])
-
-    def start_epochs(self) -> float:
-        assert self.config.pretrain_epochs is not None, "scaled_to fills it in"
-        return float(self.config.pretrain_epochs)
-
-    def work(self, size: Size) -> list[Work]:
-        start, _ = super().work(size)
-        config, n = self.config, size.n_participants
-        batch = min(config.public_batch_size, size.n_public)
-        n_batches = size.n_public // max(1, batch) if n > 1 else 0  # one client alone has nobody to learn from
-        n_times = min(max(size.n_public * size.n_clients // size.n_samples, 1), config.max_epochs)
-        own = (config.epochs * n_times + FORWARD_SHARE) * size.n_drawn
-        public = n * n_batches * batch * (1 + FORWARD_SHARE)  # answered, then trained on
-        n_calls = 1 + max(1, n_batches if config.exchange == "batch" else 1)
-        return [start, Work(size.rounds * (own + public), size.rounds * n * n_calls, n)]
 
     def learn_together(
         self,
@@ -120,7 +123,7 @@ class RHFL(Method):
         n_batches: int,
         draw: int,
         fed: Federation,
-    ) -> tuple[Mapping[ClientId, Reply], float | None]:
+    ) -> tuple[Mapping[ClientId, Learnt], float | None]:
         """Go through the public batches; return the replies to the last ask and the mean loss on public images.
 
         Each ask carries what the others said of some batches; the reply says something of the next ones.
@@ -130,69 +133,62 @@ class RHFL(Method):
         while answers:
             # One client alone has nobody to learn from.
             is_last = first + at_once >= n_batches or len(answers) < 2
-            others = methods.rhfl_math.answers_of_others(answers, weights) if len(answers) > 1 else {}
+            others = maths.answers_of_others(answers, weights) if len(answers) > 1 else {}
             each: dict[ClientId, Payload] = {k: {"others": others.get(k)} for k in answers}
-            replies = fed.ask("learn", answers, each=each, draw=draw, first=first, is_last=is_last)
-            losses += [reply["public_loss"] for reply in replies.values() if reply["public_loss"] is not None]
+            replies = fed.ask(self.learn, answers, each=each, draw=draw, first=first, is_last=is_last)
+            losses += [reply.public_loss for reply in replies.values() if reply.public_loss is not None]
             if is_last:
                 return replies, math.fsum(losses) / len(losses) if losses else None
-            shape = next(iter(answers.values())).shape
-            answers = _usable({k: reply["answers"] for k, reply in replies.items()}, tuple(shape), fed)
+            answers = _alike({k: r.answers for k, r in replies.items() if r.answers is not None}, fed)
             first += at_once
         return {}, None
 
     # ------------------------------------------------------------------ on the client
 
     @client_task
-    def pretrain(self, client: Client, model: Weights) -> Reply:
+    def pretrain(self, client: Client, model: Weights) -> Pretrained:
         """Train a model of one's own, from the common first one."""
-        assert self.config.pretrain_epochs is not None, "scaled_to fills it in"
         module = client.module(model)
-        loss = self.train_privately(client, module, self.config.pretrain_epochs)
-        return self.remember(client, module) | {"loss": loss}
+        loss = train_with(self, client, module, self.loss_of, epochs=self.config.pretrain_epochs)
+        client.state["model"] = weights_of(module)
+        return Pretrained(len(client.data), loss)
 
     @client_task
-    def look(self, client: Client, draw: int) -> Reply:
-        """Tell the mean loss on own samples, and the answers to the first public images."""
+    def look(self, client: Client, draw: int) -> FirstAnswers:
+        """Measure the loss on own samples, and answer the first public images."""
         client.state.pop("moments", None)  # of a round that this client did not see the end of
         module = client.module(client.state["model"])
-        loss = methods.local_training.training_loss(client, module, self.loss_of, self.config.batch_size)
+        loss = training_loss(client, module, self.loss_of, self.config.batch_size)
         public = self.public_batches(client, draw)
-        reply = self.remember(client, module) | {"loss": loss, "n_batches": public.n_batches}
+        client.state["model"] = weights_of(module)  # before it answers, which moves running statistics
         stop = 1 if self.config.exchange == "batch" else public.n_batches
-        return reply | {"answers": methods.public_batches.answers(module, public.images(0, stop))}
+        return FirstAnswers(loss, public.n_batches, answers_to(module, public.images(0, stop)))
 
     @client_task
-    def learn(self, client: Client, draw: int, first: int, is_last: bool, others: Tensor | None) -> Reply:
+    def learn(self, client: Client, draw: int, first: int, is_last: bool, others: Tensor | None) -> Learnt:
         """Come nearer to what the others say of public batches from `first` on; then answer the next, or train."""
         module = client.module(client.state["model"])
         public = self.public_batches(client, draw)
-        loss, stop = None, first
+        public_loss, stop = None, first
         if others is not None:
             stop = first + len(others) // public.size
             images = zip(public.images(first, stop), others.to(client.device).split(public.size), strict=True)
-            loss = self.learn_publicly(client, module, images)
-        reply: Payload = {"public_loss": loss}
+            public_loss = self.learn_publicly(client, module, images)
+        loss = answers = None
         if is_last:
             client.state.pop("moments", None)
             n_times = min(max(public.n_images // len(client.data), 1), self.config.max_epochs)
-            reply["loss"] = self.train_privately(client, module, self.config.epochs * n_times)
-        reply |= self.remember(client, module)  # before it answers, which moves running statistics
+            loss = train_with(self, client, module, self.loss_of, epochs=self.config.epochs * n_times)
+        client.state["model"] = weights_of(module)  # before it answers, which moves running statistics
         if not is_last:
-            reply["answers"] = methods.public_batches.answers(module, public.images(stop, stop + 1))
-        return reply
-
-    def remember(self, client: Client, module: nn.Module) -> Payload:
-        from fedsir.models.weights import weights_of
-
-        client.state["model"] = weights_of(module)
-        return {"n_samples": len(client.data)}
+            answers = answers_to(module, public.images(stop, stop + 1))
+        return Learnt(len(client.data), public_loss, loss, answers)
 
     def public_batches(self, client: Client, draw: int) -> PublicBatches:
-        return methods.public_batches.PublicBatches(client, draw, self.config.public_batch_size)
+        return PublicBatches(client, draw, self.config.public_batch_size)
 
     def loss_of(self, module: nn.Module, batch: Batch) -> Tensor:
-        return methods.rhfl_math.symmetric_cross_entropy(
+        return maths.symmetric_cross_entropy(
             module(batch.images),
             batch.labels,
             ce_weight=self.config.ce_weight,
@@ -202,12 +198,11 @@ class RHFL(Method):
     def learn_publicly(self, client: Client, module: nn.Module, pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
         """Take a step on each (images, answers of the others); return the mean loss."""
         config, is_kept = self.config, self.config.public_optimiser == "kept"
-        losses, moments = methods.public_batches.learn(
+        losses, moments = learn(
             module,
             pairs,
-            methods.rhfl_math.consensus_loss,
-            lr=config.lr,
-            weight_decay=config.weight_decay,
+            maths.consensus_loss,
+            lambda: self.optimizer(module.parameters(), lr=config.lr, weight_decay=config.weight_decay),
             moments=client.state.get("moments"),
             is_fresh=not is_kept,
         )
@@ -215,32 +210,11 @@ class RHFL(Method):
             client.state["moments"] = moments
         return math.fsum(losses) / len(losses)
 
-    def train_privately(self, client: Client, module: nn.Module, epochs: int) -> float:
-        config = self.config.model_copy(update={"epochs": epochs})
-        return methods.local_training.train_with(client, module, self.loss_of, config)
 
-
-def _first_answers(looks: Mapping[ClientId, Reply], fed: Federation) -> tuple[dict[ClientId, Tensor], int]:
-    """Return the answers of those who speak of as many batches as most do, and have a loss; and how many batches."""
-    shapes = Counter((reply["n_batches"], tuple(reply["answers"].shape)) for reply in looks.values())
-    if not shapes:
-        return {}, 0
-    (n_batches, shape), _ = shapes.most_common(1)[0]
-    finite = {k: reply["answers"] for k, reply in looks.items() if math.isfinite(reply["loss"])}
-    for k in looks:
-        if k not in finite:
-            fed.reject(k, "its loss is not a number")
-    return _usable(finite, shape, fed), n_batches
-
-
-def _usable(answers: Mapping[ClientId, Tensor], shape: tuple[int, ...], fed: Federation) -> dict[ClientId, Tensor]:
-    """Return the answers that are probabilities of the right shape; the others are noted as failures."""
-    faults = {}
+def _alike(answers: Mapping[ClientId, Tensor], fed: Federation) -> dict[ClientId, Tensor]:
+    """Return the answers about as many images as most clients answered about; the others are left out."""
+    usual = Counter(len(answer) for answer in answers.values()).most_common(1)
     for k, answer in answers.items():
-        if tuple(answer.shape) != shape:
-            faults[k] = f"its answers are {tuple(answer.shape)}, not {shape}"
-        elif bool((answer < 0).any() or ((answer.sum(dim=1) - 1).abs() > 1e-3).any()):
-            faults[k] = "its answers are no probabilities"
-    for k, fault in faults.items():
-        fed.reject(k, fault)
-    return {k: answer for k, answer in answers.items() if k not in faults}
+        if len(answer) != usual[0][0]:
+            fed.reject(k, f"it answered {len(answer)} public images, not {usual[0][0]}")
+    return {k: answer for k, answer in answers.items() if len(answer) == usual[0][0]}

@@ -1,62 +1,68 @@
-"""FedSIR's Stage I as methods share it: its settings, its client task, and the server's part that asks and splits."""
+"""FedSIR's Stage I as methods share it: its client task, and the server's part that asks and splits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import Field
+from torch import Tensor
 
-from fedsir import methods, stages
 from fedsir.errors import MethodError
-from fedsir.methods.base import (
-    DROPPED_OUT,
-    Client,
-    ClientId,
-    Federation,
-    Method,
-    Payload,
-    Reply,
-    Settings,
-    Weights,
-    client_task,
-)
+from fedsir.methods.base import DROPPED_OUT, Client, Federation, Method, ServerState, client_task
+from fedsir.methods.local_training import class_features_of, cross_entropy, train_with
+from fedsir.methods.replies import ClientId, Reply, Weights
+from fedsir.methods.spectral_identification_settings import SpectralConfig
+from fedsir.models.weights import weights_of
+from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedsir.data.arrays import Counts
 
 TWO_CLASSES = "Give clients samples of two classes or more (data.partition, data.alpha)"
+C = TypeVar("C", bound=SpectralConfig)
+S = TypeVar("S", bound=ServerState)
 
 
-class Identify(Settings):
-    """Stage I."""
+@dataclass(frozen=True)
+class Identified(Reply):
+    """What a client sends in Stage I.
 
-    epochs: int = Field(5, ge=0, description="local epochs before the spectra (E₁); 0 = untouched initial model")
-    lr: float = Field(5e-5, gt=0, description="Adam's learning rate")
-    weight_decay: float = Field(5e-2, ge=0, description="L2 penalty inside Adam")
-    min_class_samples: int = Field(20, ge=1, description="classes with fewer samples do not count")
-    features: Literal["augmented", "plain"] = Field("augmented", description="images behind the spectra")
-    split: Literal["always", "auto"] = Field(
-        "always", description="two groups always, or only where the evidence speaks for them"
-    )
+    mean : mean of the similarities of two different classes, Eq. (3); none with fewer than two usable classes
+    energy : mean of their squares, Eq. (4)
+    n_usable_classes : how many classes had enough samples
+    n_samples : how many samples the client has
+    loss : mean training loss per sample; none without training (identify.epochs = 0)
+    model : the trained weights; none without training, or where the method has no use for them
+    """
+
+    mean: float | None
+    energy: float | None
+    n_usable_classes: int
+    n_samples: int
+    loss: float | None
+    model: Weights | None
+
+    @property
+    def statistics(self) -> OffDiagonal:
+        mean, energy = (math.nan if value is None else value for value in (self.mean, self.energy))
+        return OffDiagonal(mean, energy, self.n_usable_classes)
 
 
-class SpectralIdentification(Method):
-    """A method that begins with Stage I; its Config has a group `identify`."""
+class SpectralIdentification(Method[C, S]):
+    """A method that begins with Stage I; its settings have a group `identify`."""
 
     def check(self, counts: Counts) -> None:
         if int((counts > 0).sum(axis=1).max()) < 2:
             raise self._nobody_is_clean(f"none has two classes to compare. {TWO_CLASSES}")
 
-    def find_noisy_clients(self, fed: Federation, model: Weights) -> tuple[ClientSplit, Mapping[ClientId, Reply]]:
+    def find_noisy_clients(self, fed: Federation, model: Weights) -> tuple[ClientSplit, Mapping[ClientId, Identified]]:
         """Ask everybody for two numbers and split clean from noisy; return the split and the replies."""
-        replies = fed.ask("identify", fed.clients, model=model)
-        told = {k: OffDiagonal(**reply["statistics"]) for k, reply in replies.items()}
-        split = split_clients(told, self.config.identify.split, unheard=fed.failures)
+        replies = fed.ask(self.identify, fed.clients, model=model)
+        statistics = {k: reply.statistics for k, reply in replies.items()}
+        split = split_clients(statistics, self.config.identify.split, unheard=fed.failures)
         if not split.clean:
             raise self._nobody_is_clean(_reasons(split, fed.failures))
         return split, replies
@@ -67,40 +73,35 @@ class SpectralIdentification(Method):
             "clean client (fedavg)."
         )
 
-    def start_epochs(self) -> float:
-        features = 0.3  # a forward pass
-        return float(self.config.identify.epochs + features)
-
     @client_task
-    def identify(self, client: Client, model: Weights) -> Reply:
-        """Train a little, then tell mean and energy of the off-diagonal class similarities."""
-        similarity, reply = self.class_similarity(client, model)
-        return reply | {"statistics": asdict(stages.identify.off_diagonal_stats(similarity))}
+    def identify(self, client: Client, model: Weights) -> Identified:
+        """Train a little, then send mean and energy of the off-diagonal class similarities."""
+        similarity, loss, weights = self.class_similarity(client, model)
+        found = off_diagonal_stats(similarity)
+        mean, energy = (None if math.isnan(value) else value for value in (found.mean, found.energy))
+        return Identified(mean, energy, found.n_usable_classes, len(client.data), loss, weights)
 
-    def class_similarity(self, client: Client, model: Weights) -> tuple[Tensor, Payload]:
-        """Return the class similarities of a client that has trained a little, (C, C), and what training tells.
+    def class_similarity(self, client: Client, model: Weights) -> tuple[Tensor, float | None, Weights | None]:
+        """Return the class similarities of a client that has trained a little, (C, C), its loss and its model.
 
         The matrix stays with the client; the paper's Figure 2 shows it.
         """
         config = self.config.identify
         module = client.module(model)
-        told: Payload = {}
+        loss = weights = None
         if config.epochs > 0:
-            loss = methods.local_training.train_locally(
+            loss = train_with(
+                self,
                 client,
                 module,
-                methods.local_training.cross_entropy,
+                cross_entropy,
                 epochs=config.epochs,
-                batch_size=self.config.batch_size,
                 lr=config.lr,
                 weight_decay=config.weight_decay,
             )
-            told = methods.local_training.trained_reply(client, module, loss)
-        collected = methods.local_training.class_features_of(
-            client, module, is_augmented=config.features == "augmented"
-        )
-        directions = stages.identify.class_directions(collected, config.min_class_samples)
-        return stages.identify.class_similarity(directions), told
+            weights = weights_of(module)
+        collected = class_features_of(client, module, is_augmented=config.features == "augmented")
+        return class_similarity(class_directions(collected, config.min_class_samples)), loss, weights
 
 
 def _reasons(split: ClientSplit, failures: Mapping[ClientId, str]) -> str:

@@ -1,0 +1,102 @@
+"""FedSIR's settings, and what its presets say."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedsir.methods.settings import Settings, per_hundred
+from fedsir.methods.spectral_identification_settings import SpectralConfig
+
+
+class Relabel(Settings):
+    """Stage II."""
+
+    enabled: bool = Field(True, description="ablation switch")
+    every: int = per_hundred(20, least=1, ge=1, description="rounds between relabellings (R); 20 per 100 rounds")
+    count_from: Literal["zero", "one"] = Field(
+        "zero", description="relabel when r % R = 0 for r = 1, 2, … (zero) or when t % R = 0, t = r + 1 (one)"
+    )
+    rule: Literal["direction", "residual", "agreement"] = Field("agreement", description="which score decides")
+    residual_rank: int = Field(12, ge=1, description="vectors of a residual subspace (L)")
+    residual: Literal["after_block", "after_direction"] = Field(
+        "after_block", description="where it begins: after the dominant block, or right after the direction"
+    )
+    block_ratio: float = Field(10.0, gt=0, description="dominant block: its σ sum to this many times the rest")
+    weight: Literal["count_gap_share", "count"] = Field("count_gap_share", description="reliability w_{k,c}")
+    min_samples: int = Field(100, ge=1, description="samples of a class a client needs to be averaged in")
+    min_strength: float = Field(0.03, ge=0, description="λ₁-λ₂ below which one client speaks alone")
+    spectra_from: Literal["clean_reference", "own_model"] = Field(
+        "clean_reference",
+        description="model whose features the spectra come from: last round's clean average, or the client's own",
+    )
+
+
+class LogitAdjustment(Settings):
+    """Stage III: logit adjustment."""
+
+    enabled: bool = Field(True, description="ablation switch")
+    strength: float = Field(1.0, gt=0, description="β in the paper")
+    prior: Literal["given", "corrected"] = Field("given", description="labels whose counts give the prior")
+
+
+class Distillation(Settings):
+    """Stage III: distillation on noisy clients."""
+
+    enabled: bool = Field(True, description="ablation switch")
+    weight: float = Field(0.2, ge=0, le=1, description="w_KD at its peak")
+    temperature: float = Field(0.8, gt=0, description="τ of the teacher")
+    ramp_begin: float = per_hundred(2, ge=0, description="round r where the ramp begins; 2 per 100 rounds")
+    ramp_end: float = per_hundred(49, ge=0, description="round r where it ends; 49 per 100; ≤ begin = no ramp")
+    on: Literal["undecided", "all"] = Field(
+        "undecided",
+        description="samples to distil once labels were corrected: where the scores disagree, or all",
+    )
+
+
+class DistanceAware(Settings):
+    """Stage III: distance-aware aggregation."""
+
+    enabled: bool = Field(True, description="ablation switch; off = weights by sample count")
+    distance: Literal["normalised", "raw"] = Field(
+        "normalised", description="Σ of per-tensor norms over its maximum, or the plain norm"
+    )
+
+
+# What the paper says where the authors' code, our default, does otherwise (docs/deviations.md).
+PAPER: dict[str, dict[str, Any]] = {
+    "identify": {"weight_decay": 2e-2, "min_class_samples": 1, "features": "plain"},
+    "relabel": {
+        "count_from": "one",
+        "residual": "after_direction",
+        "weight": "count",
+        "min_samples": 1,
+        "min_strength": 0.0,
+        "spectra_from": "own_model",
+    },
+    "la": {"prior": "corrected"},
+    "kd": {"ramp_begin": 0.0, "ramp_end": 0.0, "on": "all"},
+    "daagg": {"distance": "raw"},
+}
+
+
+class FedSIRConfig(SpectralConfig):
+    preset: Literal["authors", "paper"] = Field("authors", description="sets every field where code and paper differ")
+    relabel: Relabel = Relabel()
+    la: LogitAdjustment = LogitAdjustment()
+    kd: Distillation = Distillation()
+    daagg: DistanceAware = DistanceAware()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("preset") != "paper":
+            return values
+        merged = {}
+        for group, preset in PAPER.items():
+            said = values.get(group, {})
+            if isinstance(said, Settings):  # from Python: what was said in it, not its defaults
+                said = said.model_dump(exclude_unset=True)
+            merged[group] = preset | said if isinstance(said, dict) else said
+        return values | merged
