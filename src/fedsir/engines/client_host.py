@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from fedsir.data.augment import normalise
 from fedsir.engines import device_settings
 from fedsir.engines.wire import decode, encode
 from fedsir.evaluate.accuracy import predict
@@ -141,10 +140,7 @@ class ClientHost:
             random=KeyedRandom(spec.seed, ("server", spec.method, call.key, call.round, call.task)),
             new_module=self._new_module,
             device=spec.device,
-            mean=store.mean,
-            std=store.std,
-            flip=store.flip,
-            crop_padding=store.crop_padding,
+            preprocessing=store.preprocessing,
             public=store.public(),
         )
 
@@ -155,7 +151,7 @@ class ClientHost:
         predicted = predict(
             module.to(device),
             store.test_images(call.start, call.stop),
-            lambda images: normalise(images, store.mean, store.std),
+            store.preprocessing.normalise,
             device=device,
         )
         return encode({"predicted": predicted})
