@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsir.data.federation import FederatedData
+from fedsir.data.federation import FederatedData, GroundTruth
+from fedsir.data.preprocessing import Preprocessing
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
@@ -38,13 +39,12 @@ def random_federation(n_clients: int, per_client: int, size: int = 32, channels:
         test_rows=np.array([n]),
         test_labels=np.zeros(1, dtype=np.int64),
         class_names=tuple("0123456789"),
-        mean=(0.5,) * channels,
-        std=(0.25,) * channels,
-        flip=True,
-        crop_padding=4,
+        preprocessing=Preprocessing((0.5,) * channels, (0.25,) * channels, flip=True, crop_padding=4),
         name="random",
+        images_sha256="",
         sha256="",
         notes=(),
+        truth=GroundTruth(None, (), (), is_known=False, transition=np.zeros((10, 10), np.int64)),
     )
 
 

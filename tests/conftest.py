@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from fedsir.data.federation import FederatedData, GroundTruth
+    from fedsir.data.federation import FederatedData
     from fedsir.data.source import Source
 
 # Before NumPy and torch load: test processes run beside each other, and OpenMP threads that wait for a busy core spin.
@@ -28,16 +28,14 @@ def digits() -> "Source":
 
 
 @pytest.fixture(scope="session")
-def deal(digits: "Source") -> Callable[..., "tuple[FederatedData, GroundTruth]"]:
+def deal(digits: "Source") -> Callable[..., "FederatedData"]:
     """Return a function that gives each client exactly the named digits, and wrong labels where the test says so."""
     import numpy as np
 
     from fedsir.data.federation import FederatedData, GroundTruth
     from fedsir.data.noise import realised_transition
 
-    def by_hand(
-        rows: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]] | None = None
-    ) -> "tuple[FederatedData, GroundTruth]":
+    def by_hand(rows: Mapping[str, Sequence[int]], given: Mapping[str, Sequence[int]] | None = None) -> "FederatedData":
         order = np.concatenate([np.asarray(part, np.int64) for part in rows.values()])
         true = digits.train_labels[order]
         offsets = tuple(np.cumsum([0, *map(len, rows.values())]).tolist())
@@ -45,7 +43,11 @@ def deal(digits: "Source") -> Callable[..., "tuple[FederatedData, GroundTruth]"]
         for (client, part), start in zip(rows.items(), offsets, strict=False):
             if given and client in given:
                 told[start : start + len(part)] = given[client]
-        data = FederatedData(
+        owner = np.repeat(list(rows), np.diff(offsets))
+        noisy = tuple(k for k in rows if (told != true)[owner == k].any())
+        clean = tuple(k for k in rows if k not in noisy)
+        transition = realised_transition(true, told, digits.n_classes)
+        return FederatedData(
             clients=tuple(rows),
             offsets=offsets,
             images=digits.images,
@@ -55,17 +57,12 @@ def deal(digits: "Source") -> Callable[..., "tuple[FederatedData, GroundTruth]"]
             test_rows=digits.test_rows[:100],
             test_labels=digits.test_labels[:100],
             class_names=digits.class_names,
-            mean=digits.mean,
-            std=digits.std,
-            flip=digits.flip,
-            crop_padding=digits.crop_padding,
+            preprocessing=digits.preprocessing,
             name="dealt by hand",
             sha256="",
             notes=(),
+            images_sha256=digits.images_sha256,
+            truth=GroundTruth(true, clean, noisy, is_known=True, transition=transition),
         )
-        noisy = tuple(k for k in rows if (told[data.rows(k)] != true[data.rows(k)]).any())
-        clean = tuple(k for k in rows if k not in noisy)
-        transition = realised_transition(true, told, data.n_classes)
-        return data, GroundTruth(true, clean, noisy, is_known=True, transition=transition)
 
     return by_hand

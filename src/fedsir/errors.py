@@ -10,11 +10,11 @@ class FedsirError(Exception):
     """Something the user can put right; the message says what is wrong and what to do."""
 
 
-class ConfigError(FedsirError):
+class ConfigError(FedsirError, ValueError):
     """A setting is unknown, out of range, or contradicts another."""
 
 
-class DataError(FedsirError):
+class DataError(FedsirError, ValueError):
     """Data are missing, damaged, or not what they claim to be."""
 
 

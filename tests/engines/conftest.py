@@ -40,7 +40,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def five_clients(deal: Callable[..., Any]) -> FederatedData:
     sizes = (3, 8, 1, 5, 6)
     starts = [sum(sizes[:k]) for k in range(5)]
-    data, _ = deal({client: range(s, s + n) for client, s, n in zip(CLIENTS, starts, sizes, strict=True)})
+    data = deal({client: range(s, s + n) for client, s, n in zip(CLIENTS, starts, sizes, strict=True)})
     assert isinstance(data, FederatedData)
     return replace(data, public_images=data.images[-7:])
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedsir.data.augment import normalise
 from fedsir.data.federation import FederatedData
 from fedsir.engines.wire import encode
 from fedsir.errors import MethodError
@@ -98,7 +97,7 @@ def test_predictions_are_the_same_in_workers_and_cost_no_traffic(
     load_weights(module, model)
     with torch.no_grad():
         images = torch.from_numpy(five_clients.images[five_clients.test_rows])
-        logits = module.eval()(normalise(images, five_clients.mean, five_clients.std))
+        logits = module.eval()(five_clients.preprocessing.normalise(images))
     assert predicted[0] == logits.argmax(dim=1).tolist()
 
 
@@ -113,7 +112,7 @@ def test_clients_and_server_see_the_public_images(n_workers: int, opened: Opened
     assert {reply["public"] for reply in fed.ask("describe", CLIENTS).values()} == {pixels}
     (found,) = fed.compute("look_at_public", model=model).values()
     assert found["pixels"] == pixels
-    assert found["form"] == [*five_clients.mean, *five_clients.std, five_clients.flip, five_clients.crop_padding]
+    assert found["form"] == repr(five_clients.preprocessing)
     assert found["n_weights"] == sum(tensor.numel() for tensor in model.values())
 
 

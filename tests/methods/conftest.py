@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsir.data.federation import FederatedData, GroundTruth
+from fedsir.data.federation import FederatedData
 from fedsir.data.source import Source
 from fedsir.runs.config import RunConfig, merge, parse_config
 from fedsir.runs.progress import Progress, Silent
@@ -60,7 +60,7 @@ def tiny_config(name: str, /, **over: Any) -> RunConfig:
 
 
 RunTiny = Callable[..., Run]
-Deal = Callable[..., tuple[FederatedData, GroundTruth]]
+Deal = Callable[..., FederatedData]
 
 
 @pytest.fixture(scope="session")
@@ -68,9 +68,8 @@ def deal(deal: Deal, digits: Source) -> Deal:
     """Return a function that deals digits by hand, and twenty others to everybody without their labels."""
     public = digits.images[digits.test_rows[100:120]]
 
-    def with_public(*clients: Any) -> tuple[FederatedData, GroundTruth]:
-        data, truth = deal(*clients)
-        return replace(data, public_images=public), truth
+    def with_public(*clients: Any) -> FederatedData:
+        return replace(deal(*clients), public_images=public)
 
     return with_public
 
@@ -95,7 +94,7 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
         folder = out or tmp_path / f"run-{next(folders)}"
         with monkeypatch.context() as patch:
             if federation is not None:
-                patch.setattr("fedsir.runs.runner.build_federation", lambda *_, **__: federation)
+                patch.setattr("fedsir.runs.runner.load_federation", lambda *_, **__: federation)
             where = Where(folder, workers=workers, device=device, progress=progress or Silent())
             return Run(config, run_experiment(config, where), folder)
 

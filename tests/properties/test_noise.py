@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from fedsir.data import noise
 from fedsir.data.config import DataConfig
-from fedsir.data.federation import build_federation, noise_by_client
+from fedsir.data.dealing import build_federation
 from fedsir.data.source import Source, make_source
 from fedsir.randomness import KeyedRandom
 
@@ -68,8 +68,9 @@ def test_a_matrix_is_realised_within_one_sample(labels: np.ndarray, rows: list[i
 def test_clean_clients_are_untouched(rate: float, seed: int, kind: str, draw: str) -> None:
     draw = draw if kind == "symmetric" else "keyed"
     config = DataConfig(n_clients=4, min_samples=5, noise=kind, noise_draw=draw, noise_rate=rate, noisy_clients=2)
-    data, truth = build_federation(config, SOURCE, seed=seed)
-    rates = noise_by_client(data, truth)
+    data = build_federation(config, SOURCE, seed=seed)
+    truth = data.truth
+    rates = data.noise_by_client()
     assert rates is not None
     assert set(truth.clean_clients) | set(truth.noisy_clients) == set(data.clients)
     assert len(truth.noisy_clients) <= 2

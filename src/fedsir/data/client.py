@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedsir.data.preprocessing import Preprocessing
+
 
 @dataclass(frozen=True, eq=False)  # arrays have no single equality
 class ClientData:
@@ -17,17 +19,13 @@ class ClientData:
     ----------
     images : (n, channels, height, width) uint8
     labels : (n,) int64
-    mean, std : per channel, of pixels scaled to [0, 1]
-    flip, crop_padding : the augmentation that makes sense for these images
+    preprocessing : how the images are normalised and augmented
     """
 
     images: Tensor
     labels: Tensor
     n_classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    flip: bool
-    crop_padding: int
+    preprocessing: Preprocessing
 
     def __len__(self) -> int:
         return len(self.labels)

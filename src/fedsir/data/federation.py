@@ -1,25 +1,23 @@
-"""A federation: what clients hold, and, kept apart, what only an evaluator may know."""
+"""A federation: what clients hold, and what only an evaluator may know."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsir.data import noise, partition
 from fedsir.data.arrays import fingerprint
-from fedsir.data.cover import choose_noisy_clients, default_cover_min_samples
-from fedsir.data.labels_file import read_labels_file
-from fedsir.data.public import HELD_OUT, draw_public, hold_out
-from fedsir.data.stratify import draw_by_class, quota_by_class
-from fedsir.errors import ConfigError, DataError
-from fedsir.randomness import KeyedRandom
+from fedsir.data.noise import realised_transition
+from fedsir.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedsir.data.arrays import Counts, Images, Index, Labels, Names
-    from fedsir.data.config import DataConfig
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from fedsir.data.arrays import Counts, Images, Index, Labels
+    from fedsir.data.preprocessing import Preprocessing
     from fedsir.data.source import Source
 
 
@@ -41,13 +39,16 @@ class GroundTruth:
     is_known: bool
     transition: Counts
 
+    def __post_init__(self) -> None:
+        _lock(self)
+
 
 @dataclass(frozen=True, eq=False)  # arrays have no single equality
 class FederatedData:
-    """The training samples sorted by client, with given labels only, and the test set.
+    """The training samples sorted by client, and the test set; `from_arrays` and `load` make one.
 
     Images stay where the source has them, so that runs with other partitions of one source can share them; each sample
-    knows its row.
+    knows its row. All arrays are read-only. An engine hands clients no more than a `ClientData`, which has no truth.
 
     Attributes
     ----------
@@ -58,9 +59,11 @@ class FederatedData:
     given_labels : (n,)
     source_index : (n,) position of each sample in the source's training set
     test_rows, test_labels : (n_test,) what the global model is judged on, by row of ``images``
-    class_names, mean, std, flip, crop_padding, name : as in `Source`
+    class_names, preprocessing, name, images_sha256 : as in `Source`
     sha256 : over images, rows, given labels, offsets, client and class names and the test set
     notes : what a user should know about how the data were read
+    truth : for evaluators only
+    sample_names : (n,) what the user knows each training sample by: its file, or its row; None for public data
     public_images : (p, channels, height, width) unlabelled images that everybody has, if any
     """
 
@@ -73,14 +76,98 @@ class FederatedData:
     test_rows: Index
     test_labels: Labels
     class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    flip: bool
-    crop_padding: int
+    preprocessing: Preprocessing
     name: str
+    images_sha256: str
     sha256: str
     notes: tuple[str, ...]
+    truth: GroundTruth
+    sample_names: tuple[str, ...] | None = None
     public_images: Images | None = None
+
+    def __post_init__(self) -> None:
+        _lock(self)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        images: Any,
+        labels: Any,
+        clients: Any,
+        *,
+        test: tuple[Any, Any] | None = None,
+        true_labels: Any = None,
+        class_names: Sequence[str] | None = None,
+        name: str = "arrays",
+        seed: int = 0,
+        flip: bool = False,
+        crop_padding: int | None = None,
+        image_size: int | tuple[int, int] | None = None,
+    ) -> FederatedData:
+        """Return a federation of images in memory; they are copied.
+
+        Arrays may be NumPy arrays, torch tensors, pandas columns or lists.
+
+        Parameters
+        ----------
+        images : (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w), uint8, or floats in [0, 1], which become
+            round(255 · value)
+        labels : (n,) the given label of each image, of any hashable kind; whole floats count as integers
+        clients : (n,) who owns each image, of any hashable kind
+        test : images and labels to test on; if not given, a stratified fifth is held out, keyed by ``seed``
+        true_labels : (n,) if known; scores need them. Held-out images are then tested against these
+        class_names : the classes in order; labels are then these names, or their positions from 0. If not given, the
+            classes are the distinct labels in natural order
+        flip : whether a mirrored image means the same
+        crop_padding : black pixels around an image before a random crop; an eighth of the height if not given
+        image_size : side, or (height, width), that images are resized and cropped to
+        """
+        from fedsir.data.from_arrays import federation_from_arrays
+
+        return federation_from_arrays(
+            images,
+            labels,
+            clients,
+            test=test,
+            true_labels=true_labels,
+            class_names=class_names,
+            name=name,
+            seed=seed,
+            flip=flip,
+            crop_padding=crop_padding,
+            image_size=image_size,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        dataset: str | Path,
+        *,
+        seed: int = 0,
+        data_dir: Path | None = None,
+        download: bool = False,
+        **settings: Any,
+    ) -> FederatedData:
+        """Return the federation of a data set, a folder ``client/class/image`` or an npz file.
+
+        Parameters
+        ----------
+        dataset : a known data set, or a path
+        data_dir : where published data sets lie
+        download : fetch a published data set if it is not there
+        settings : the fields of `DataConfig`, for instance ``alpha=0.5, noise_rate=0.4, n_clients=20``
+        """
+        from pydantic import ValidationError
+
+        from fedsir.data.config import DataConfig
+        from fedsir.data.dealing import load_federation
+        from fedsir.settings import explain
+
+        try:
+            config = DataConfig(dataset=str(dataset), **settings)
+        except ValidationError as problem:
+            raise ConfigError(explain(problem, DataConfig, "")) from None
+        return load_federation(config, seed=seed, data_dir=data_dir, download=download)
 
     @property
     def n_clients(self) -> int:
@@ -120,68 +207,56 @@ class FederatedData:
         """Return (n_clients, n_classes) counts of given labels."""
         return np.stack([np.bincount(self.given_labels[self.rows(k)], minlength=self.n_classes) for k in self.clients])
 
+    def noise_by_client(self) -> dict[str, float] | None:
+        """Return the share of wrong given labels of each client; None when the truth is not known."""
+        if self.truth.true_labels is None:
+            return None
+        is_wrong = self.given_labels != self.truth.true_labels
+        return {client: float(is_wrong[self.rows(client)].mean()) for client in self.clients}
 
-def noise_by_client(data: FederatedData, truth: GroundTruth) -> dict[str, float] | None:
-    """Return the share of wrong given labels of each client; None when the truth is not known."""
-    if truth.true_labels is None:
-        return None
-    is_wrong = data.given_labels != truth.true_labels
-    return {client: float(is_wrong[data.rows(client)].mean()) for client in data.clients}
 
+def assemble(
+    source: Source,
+    clients: tuple[str, ...],
+    sizes: Sequence[int],
+    *,
+    source_index: Index,
+    given: Labels,
+    true: Labels | None,
+    noisy: Sequence[int],
+    test: Index,
+    public_images: Images | None = None,
+    notes: Iterable[str] = (),
+) -> FederatedData:
+    """Return the federation of samples that have been dealt.
 
-def build_federation(
-    config: DataConfig, source: Source, *, seed: int, public: Images | None = None
-) -> tuple[FederatedData, GroundTruth]:
-    """Return the federation that ``config`` describes: draw a subset, deal it, make labels wrong.
-
-    ``public`` holds the images that `load_public` found.
+    Parameters
+    ----------
+    sizes : (n_clients,) samples of each client
+    source_index, given, true : (n,) sorted by client; ``true`` is None when unknown
+    noisy : numbers of the clients that have wrong labels
+    test : positions in the source's test part
     """
-    random = KeyedRandom(seed, ("data",))
-    kept = _subset(source.train_labels, config.n_train, "n_train", random, source.clients)
-    test = _subset(source.test_labels, config.n_test, "n_test", random)
-    public_images = None if public is None else draw_public(config, public, source.images.shape[1:], random)
-    if config.public == HELD_OUT:
-        held = hold_out(
-            config, source.train_labels[kept], random, None if source.clients is None else source.clients[kept]
-        )
-        public_images = source.images[source.train_rows[kept[held]]]
-        kept = np.delete(kept, held)
-    true = source.train_labels[kept]
-    owners = None if source.clients is None else source.clients[kept]
-    names, parts = _deal(config, true, owners, source, seed, random)
-    counts = np.stack([np.bincount(true[part], minlength=source.n_classes) for part in parts])
-    noisy: tuple[int, ...] = ()
-    given = true
-    if config.adds_noise:
-        threshold = config.cover_min_samples or default_cover_min_samples(len(true), source.n_classes)
-        chooser = random.derive("noisy clients")
-        noisy = choose_noisy_clients(config.noisy_clients, names, counts, threshold, chooser)
-        given = _given_labels(config, source, kept, parts, names, noisy, seed, random)
-    is_right = {k for k in noisy if np.array_equal(given[parts[k]], true[parts[k]])}
-    in_vain = [names[k] for k in noisy if k in is_right]
-    has_rate = config.adds_noise and config.noise in ("symmetric", "pair")
-    mine = np.concatenate([parts[k] for k in noisy]) if noisy else np.empty(0, np.int64)
-    notes = noise.notes(in_vain, true[mine], given[mine], config.noise_rate if has_rate else None)
-
-    order = np.concatenate(parts)
-    image_rows, given = source.train_rows[kept[order]], given[order]
-    test_rows, test_labels = source.test_rows[test], source.test_labels[test]
-    offsets = np.cumsum([0, *map(len, parts)])
-    data = FederatedData(
-        clients=names,
+    offsets = np.cumsum([0, *sizes])
+    image_rows, test_rows, test_labels = (
+        source.train_rows[source_index],
+        source.test_rows[test],
+        source.test_labels[test],
+    )
+    names = source.sample_names
+    return FederatedData(
+        clients=clients,
         offsets=tuple(offsets.tolist()),
         images=source.images,
         image_rows=image_rows,
         given_labels=given,
-        source_index=kept[order],
+        source_index=source_index,
         test_rows=test_rows,
         test_labels=test_labels,
         class_names=source.class_names,
-        mean=source.mean,
-        std=source.std,
-        flip=source.flip,
-        crop_padding=source.crop_padding,
+        preprocessing=source.preprocessing,
         name=source.name,
+        images_sha256=source.images_sha256,
         sha256=fingerprint(
             images=(source.images_sha256,),
             image_rows=image_rows,
@@ -189,117 +264,38 @@ def build_federation(
             test_rows=test_rows,
             test_labels=test_labels,
             offsets=offsets,
-            clients=names,
+            clients=clients,
             class_names=source.class_names,
             **({} if public_images is None else {"public_images": public_images}),
         ),
         notes=(*source.notes, *notes),
+        truth=_truth(clients, offsets, given, true, noisy, source.n_classes),
+        sample_names=None if names is None else tuple(names[i] for i in source_index),
         public_images=public_images,
     )
-    wrong = [k for k in noisy if k not in is_right]
-    return data, _truth(config, source, data, true[order], wrong)
 
 
-def _subset(labels: Labels, n: int | None, setting: str, random: KeyedRandom, groups: Names | None = None) -> Index:
-    """Return sorted positions of ``n`` samples that keep the shares of the classes; of all if n is None."""
-    if n is None or n == len(labels):
-        return np.arange(len(labels))
-    counts = np.bincount(labels).tolist()
-    n_present = sum(count > 0 for count in counts)
-    if not n_present <= n <= len(labels):
-        raise ConfigError(
-            f"data.{setting} = {n} must be from {n_present} (one per class) to {len(labels)} (all there are)"
-        )
-    return draw_by_class(labels, quota_by_class(counts, n), random.derive(setting), groups)
-
-
-def _deal(
-    config: DataConfig, labels: Labels, owners: Names | None, source: Source, seed: int, random: KeyedRandom
-) -> tuple[tuple[str, ...], list[Index]]:
-    """Return client names and the positions each one owns."""
-    kind = config.partition
-    if kind == "auto":
-        kind = "dirichlet" if owners is None else "by_column"
-    n, stream = config.n_clients, random.derive("partition", kind)
-    if kind == "by_column":
-        if owners is None or source.clients is None:
-            raise ConfigError(f"data.partition = by_column, but {source.name} does not say which client owns what")
-        lost = np.setdiff1d(source.clients, owners)
-        if len(lost):
-            raise ConfigError(f"data.n_train = {config.n_train} leaves client {str(lost[0])!r} no sample: raise it")
-        return partition.by_column(owners)
-    if kind == "dirichlet":
-        parts = partition.dirichlet(labels, n, config.alpha, config.min_samples, stream)
-    elif kind == "authors":
-        parts = partition.authors_dirichlet(labels, n, config.alpha, seed)
-    elif kind == "iid":
-        parts = partition.iid(labels, n, stream)
-    else:
-        parts = partition.shards(labels, n, config.shards_per_client, stream)
-    empty = [k for k, part in enumerate(parts) if len(part) == 0]
-    if empty:
-        raise DataError(
-            f"client {empty[0]} got no sample from data.partition = {kind} ({len(empty)} of {n} clients got none): "
-            "raise data.alpha, lower data.n_clients, or use data.partition = dirichlet, which fills them up"
-        )
-    return tuple(str(k) for k in range(n)), parts
-
-
-def _given_labels(
-    config: DataConfig,
-    source: Source,
-    kept: Index,
-    parts: list[Index],
-    names: tuple[str, ...],
-    noisy: tuple[int, ...],
-    seed: int,
-    random: KeyedRandom,
-) -> Labels:
-    """Return the labels of all kept samples after noise on the noisy clients."""
-    true, n_classes, rate = source.train_labels[kept], source.n_classes, config.noise_rate
-    if config.noise_draw == "authors":
-        return noise.authors_symmetric(true, parts, noisy, n_classes, rate, seed)
-    targets = noise.pair_targets(n_classes)
-    if config.noise == "asymmetric":
-        if source.confused_with is None:
-            raise ConfigError(
-                f"data.noise = asymmetric is defined for cifar10 and cifar100, not for {source.name}: "
-                "use pair, or matrix with data.transition"
-            )
-        targets = source.confused_with
-    transition = np.array(config.transition or (), np.float64)
-    if config.noise == "matrix" and len(transition) != n_classes:
-        raise ConfigError(f"data.transition has {len(transition)} rows, but {source.name} has {n_classes} classes")
-    from_file = np.empty(0, np.int64)
-    if config.labels_file is not None:
-        from_file = read_labels_file(config.labels_file, len(source.train_labels), source.class_names)[kept]
-    given = true.copy()
-    for k in noisy:
-        mine, stream = parts[k], random.derive("noise", names[k])
-        if config.noise == "symmetric":
-            given[mine] = noise.symmetric(true[mine], n_classes, rate, stream)
-        elif config.noise == "matrix":
-            given[mine] = noise.by_transition(true[mine], transition, stream)
-        elif config.noise == "file":
-            given[mine] = from_file[mine]
-        else:
-            given[mine] = noise.flip_to(true[mine], targets, rate, stream)
-    return given
-
-
-def _truth(config: DataConfig, source: Source, data: FederatedData, true: Labels, noisy: list[int]) -> GroundTruth:
-    """Return what is known of the federation; ``true`` is in its order, ``noisy`` are client numbers."""
-    transition = np.zeros((data.n_classes, data.n_classes), np.int64)
-    if not source.is_benchmark and not config.adds_noise:
+def _truth(
+    clients: tuple[str, ...], offsets: Index, given: Labels, true: Labels | None, noisy: Sequence[int], n_classes: int
+) -> GroundTruth:
+    """Return what is known of the federation; ``given`` and ``true`` are in its order."""
+    transition = np.zeros((n_classes, n_classes), np.int64)
+    if true is None:
         return GroundTruth(None, (), (), is_known=False, transition=transition)
-    is_noisy = set(noisy)
     for k in noisy:
-        rows = data.rows(data.clients[k])
-        transition += noise.realised_transition(true[rows], data.given_labels[rows], data.n_classes)
+        rows = slice(offsets[k], offsets[k + 1])
+        transition += realised_transition(true[rows], given[rows], n_classes)
     return GroundTruth(
         true_labels=true,
-        clean_clients=tuple(name for k, name in enumerate(data.clients) if k not in is_noisy),
-        noisy_clients=tuple(data.clients[k] for k in noisy),
+        clean_clients=tuple(name for k, name in enumerate(clients) if k not in set(noisy)),
+        noisy_clients=tuple(clients[k] for k in noisy),
         is_known=True,
         transition=transition,
     )
+
+
+def _lock(holder: GroundTruth | FederatedData) -> None:
+    """Make the arrays of a dataclass read-only: an edit in place would change the data for everybody."""
+    for value in vars(holder).values():
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)

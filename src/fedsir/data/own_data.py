@@ -28,6 +28,9 @@ def own_source(
     is_test: npt.NDArray[np.bool_] | None = None,
     sample_names: tuple[str, ...] | None = None,
     notes: tuple[str, ...] = (),
+    flip: bool = False,
+    crop_padding: int | None = None,
+    test_labels: Labels | None = None,
 ) -> Source:
     """Return a `Source` of own data; without ``is_test``, a stratified fifth is held out for testing.
 
@@ -35,6 +38,9 @@ def own_source(
     ----------
     images : (n, channels, height, width)
     labels, clients, is_test, sample_names : one entry per image; without names, samples are called by their number
+    flip : off unless asked for: nobody but the user knows whether a mirrored image means the same
+    crop_padding : an eighth of the height if not given
+    test_labels : one per image, what test images are judged by, where that is not ``labels``
     """
     if is_test is None:
         is_test = np.zeros(len(labels), bool)
@@ -47,11 +53,11 @@ def own_source(
     return make_source(
         name,
         images,
-        labels,
+        labels if test_labels is None else np.where(is_test, test_labels, labels),
         class_names,
         is_test=is_test,
-        flip=False,  # nobody but the user knows whether a mirrored image means the same
-        crop_padding=images.shape[2] // 8,
+        flip=flip,
+        crop_padding=images.shape[2] // 8 if crop_padding is None else crop_padding,
         clients=clients,
         sample_names=sample_names or tuple(map(str, range(len(labels)))),
         notes=notes,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsir.data.arrays import fingerprint
+from fedsir.data.preprocessing import Preprocessing
 from fedsir.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ class Source:
     test_rows, test_labels : the same for the test part
     class_names : one name per class
     clients : (n,) name of the client that owns each training sample; None if nobody does yet
-    mean, std : per channel, of pixels scaled to [0, 1]: what images are normalised with
-    flip, crop_padding : the augmentation that makes sense for these images
+    preprocessing : how the images are normalised and augmented
     images_sha256 : over ``images``
     sha256 : over arrays and names
     sample_names : what the user knows each training sample by: its file, or its row; None for public data
@@ -83,10 +83,7 @@ class Source:
     test_labels: Labels
     class_names: tuple[str, ...]
     clients: Names | None
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    flip: bool
-    crop_padding: int
+    preprocessing: Preprocessing
     images_sha256: str
     sha256: str
     sample_names: tuple[str, ...] | None = None
@@ -180,10 +177,7 @@ def make_source(
         test_labels=test_labels,
         class_names=class_names,
         clients=owners,
-        mean=mean,
-        std=std,
-        flip=flip,
-        crop_padding=crop_padding,
+        preprocessing=Preprocessing(mean, std, flip, crop_padding),
         images_sha256=images_sha256,
         sha256=fingerprint(
             images=(images_sha256,),

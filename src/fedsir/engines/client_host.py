@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedsir.data.augment import normalise
 from fedsir.engines import device_settings
 from fedsir.engines.base import Answer, AnyCall, Call, PredictCall, ServerCall
 from fedsir.engines.wire import decode, encode
@@ -114,10 +113,7 @@ class ClientHost:
             random=KeyedRandom(spec.seed, ("server", spec.method.name, call.key, call.round, call.task)),
             new_module=self._new_module,
             device=spec.device,
-            mean=store.mean,
-            std=store.std,
-            flip=store.flip,
-            crop_padding=store.crop_padding,
+            preprocessing=store.preprocessing,
             public=store.public(),
         )
 
@@ -128,7 +124,7 @@ class ClientHost:
         predicted = predict(
             module.to(device),
             store.test_images(call.start, call.stop),
-            lambda images: normalise(images, store.mean, store.std),
+            store.preprocessing.normalise,
             device=device,
         )
         return encode({"predicted": predicted})

@@ -18,6 +18,7 @@ from fedsir.errors import RunFolderError
 if TYPE_CHECKING:
     from fedsir.data.arrays import Images, Index, Labels
     from fedsir.data.federation import FederatedData
+    from fedsir.data.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single equality
@@ -39,10 +40,7 @@ class ClientStore:
     test_rows: Index
     images: Images
     n_classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    flip: bool
-    crop_padding: int
+    preprocessing: Preprocessing
     public_images: Images | None = None
     _file: IO[bytes] | None = field(default=None, repr=False)  # holds the images, where worker processes share them
 
@@ -57,10 +55,7 @@ class ClientStore:
             test_rows=data.test_rows,
             images=data.images,
             n_classes=data.n_classes,
-            mean=data.mean,
-            std=data.std,
-            flip=data.flip,
-            crop_padding=data.crop_padding,
+            preprocessing=data.preprocessing,
             public_images=data.public_images,
         )
 
@@ -94,10 +89,7 @@ class ClientStore:
             images=self._pick(self.image_rows[start:stop]),
             labels=torch.from_numpy(self.labels[start:stop].copy()),
             n_classes=self.n_classes,
-            mean=self.mean,
-            std=self.std,
-            flip=self.flip,
-            crop_padding=self.crop_padding,
+            preprocessing=self.preprocessing,
         )
 
     def test_images(self, start: int, stop: int) -> Tensor:

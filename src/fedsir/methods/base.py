@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from fedsir.data.arrays import Counts
     from fedsir.data.client import ClientData
+    from fedsir.data.preprocessing import Preprocessing
     from fedsir.randomness import KeyedRandom
 
 RESIDENT_BYTES = 2**29  # images of one client up to this size are put on an accelerator whole
@@ -148,16 +149,13 @@ class Client:
 class Server:
     """What an engine hands to a server task: a place to run models on public images.
 
-    mean, std, flip, crop_padding : as in `ClientData`; random is derived from (seed, method, key, round, task)
+    preprocessing : as in `ClientData`; random is derived from (seed, method, key, round, task)
     """
 
     random: KeyedRandom
     new_module: Callable[[], nn.Module]
     device: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    flip: bool
-    crop_padding: int
+    preprocessing: Preprocessing
     public: Tensor | None  # (p, channels, h, w) uint8, on the CPU
 
     def module(self, weights: Weights) -> nn.Module:

@@ -61,11 +61,11 @@ class FedLSR(Method[FedLSRConfig, ServerState]):
 
     def second_view(self, client: Client) -> Callable[[Tensor, Tensor], Tensor]:
         """Return a function (normalised images, draws (n, 7)) → normalised images with mirrors and other colours."""
-        data, view = client.data, self.config.view
-        mean, std = (colour.per_channel(values, client.device) for values in (data.mean, data.std))
+        preprocessing, view = client.data.preprocessing, self.config.view
+        mean, std = (colour.per_channel(values, client.device) for values in (preprocessing.mean, preprocessing.std))
 
         def changed(images: Tensor, draws: Tensor) -> Tensor:
-            if data.flip:  # a mirrored digit is none
+            if preprocessing.flip:  # a mirrored digit is none
                 images = colour.mirror(images, draws[:, 0])
             return colour.colour_view(
                 images,

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedsir.data.augment import augment, cropped, draw_crops, normalise
 from fedsir.methods.replies import Trained
 from fedsir.models.weights import weights_of
 from fedsir.stages.relabel import References, Relabelling, relabel
@@ -126,18 +125,18 @@ def shuffled_batches(client: Client, batch_size: int, random: KeyedRandom) -> It
 
     What is random is drawn on the CPU, so that it is the same on any device, and sent there once for the epoch.
     """
-    data, device, images = client.data, client.device, client.images
+    data, device, images, preprocessing = client.data, client.device, client.images, client.data.preprocessing
     order = torch.randperm(len(data), generator=random.derive("order").for_torch(), device="cpu")
     generator = random.derive("augment").for_torch()
-    crops = draw_crops(len(data), crop_padding=data.crop_padding, flip=data.flip, generator=generator).to(device)
+    crops = preprocessing.draw_crops(len(data), generator).to(device)
     labels, index = client.labels.to(device), order.to(device)
     rows = order if images is data.images else index  # on the side where the images are
     sizes = [len(chunk) for chunk in order.split(batch_size)]
     if len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [sizes[-2] + 1]
     for some_rows, some, crop in zip(rows.split(sizes), index.split(sizes), crops.split(sizes), strict=True):
-        batch = cropped(images[some_rows].to(device), crop, crop_padding=data.crop_padding, flip=data.flip)
-        yield Batch(normalise(batch, data.mean, data.std), labels[some], some)
+        batch = preprocessing.cropped(images[some_rows].to(device), crop)
+        yield Batch(preprocessing.normalise(batch), labels[some], some)
 
 
 @torch.inference_mode()
@@ -151,9 +150,9 @@ def stream_features(
     for start in range(0, len(data), FEATURE_BATCH):
         images = client.images[start : start + FEATURE_BATCH].to(client.device)
         if is_augmented:
-            images = augment(images, crop_padding=data.crop_padding, flip=data.flip, generator=generator)
+            images = data.preprocessing.augment(images, generator)
         rows = torch.arange(start, start + len(images), device="cpu")
-        yield module.features(normalise(images, data.mean, data.std)), rows  # type: ignore[operator]
+        yield module.features(data.preprocessing.normalise(images)), rows  # type: ignore[operator]
 
 
 @torch.no_grad()

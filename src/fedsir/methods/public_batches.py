@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedsir.data.augment import cropped, draw_crops, normalise
 from fedsir.errors import MethodError
 from fedsir.methods.base import Server
 from fedsir.randomness import KeyedRandom
@@ -32,7 +31,7 @@ class PublicBatches:
     def __init__(self, where: Client | Server, draw: int, batch_size: int, n_batches: int | None = None) -> None:
         if where.public is None:
             raise MethodError("There are no public images: set data.public.")
-        self._form = where if isinstance(where, Server) else where.data
+        self._preprocessing = (where if isinstance(where, Server) else where.data).preprocessing
         self._public, self._device = where.public, where.device
         n = self.n_images = len(self._public)
         self.size = min(batch_size, n)
@@ -44,22 +43,15 @@ class PublicBatches:
             for i in range(-(-self.n_batches // per_pass))
         ]
         self._rows = torch.cat(orders)[: self.n_batches * self.size]
-        self._crops = draw_crops(
-            len(self._rows),
-            crop_padding=self._form.crop_padding,
-            flip=self._form.flip,
-            generator=random.derive("augment").for_torch(),
-        )
+        self._crops = self._preprocessing.draw_crops(len(self._rows), random.derive("augment").for_torch())
 
     def images(self, start: int, stop: int) -> Iterator[Tensor]:
         """Yield batches number start, start + 1, … stop - 1, each (size, channels, h, w) float32 on the device."""
         some = slice(start * self.size, stop * self.size)
         # All of them cross over at once: a batch that was sent in its step would make the device wait in every step.
         images, crops = self._public[self._rows[some]].to(self._device), self._crops[some].to(self._device)
-        form = self._form
         for batch, crop in zip(images.split(self.size), crops.split(self.size), strict=True):
-            view = cropped(batch, crop, crop_padding=form.crop_padding, flip=form.flip)
-            yield normalise(view, form.mean, form.std)
+            yield self._preprocessing.normalise(self._preprocessing.cropped(batch, crop))
 
 
 @torch.no_grad()

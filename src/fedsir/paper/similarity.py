@@ -96,8 +96,8 @@ def similarity_panels(
     ----------
     config : settings of a run whose method has Stage I (fedsir, pruning); its own noise is not read
     """
+    from fedsir.data.dealing import build_federation
     from fedsir.data.directory import data_directory
-    from fedsir.data.federation import build_federation
     from fedsir.data.public import load_public
     from fedsir.data.source import load_source
     from fedsir.runs.devices import check_device
@@ -120,7 +120,7 @@ def similarity_panels(
             "labels_file": None,
             "noisy_clients": "none" if client is None else (client,),
         }
-        return build_federation(config.data.model_copy(update=noise), source, seed=config.seed, public=public)[0]
+        return build_federation(config.data.model_copy(update=noise), source, seed=config.seed, public=public)
 
     clean = dealt(None, 0.0)
     client = clean.clients[best_spread_client(clean.counts(), min_samples)]

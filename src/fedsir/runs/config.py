@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, Field, SerializeAsAny, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError
 
 from fedsir.data.config import DataConfig
 from fedsir.data.public import COUNTERPART
-from fedsir.errors import ConfigError, did_you_mean
+from fedsir.errors import ConfigError
 from fedsir.methods import method_file
 from fedsir.methods.base import MethodConfig, Settings
 from fedsir.methods.registry import method_class
 from fedsir.models.config import ModelConfig
+from fedsir.settings import explain
 
 Tree = dict[str, Any]
 
@@ -60,11 +61,11 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     try:
         method = config_class.model_validate(dict(method_tree))
     except ValidationError as problem:
-        raise ConfigError(_explain(problem, config_class, "method.")) from None
+        raise ConfigError(explain(problem, config_class, "method.")) from None
     try:
         config = _with_public(RunConfig.model_validate({**tree, "method": method}))
     except ValidationError as problem:
-        raise ConfigError(_explain(problem, RunConfig, "")) from None
+        raise ConfigError(explain(problem, RunConfig, "")) from None
     return config.model_copy(
         update={"method": method.scaled_to(config.rounds), "method_sha256": _method_sha256(config)}
     )
@@ -123,27 +124,3 @@ def nested(key: str, value: Any) -> Tree:
     """Return the tree that has `value` at the dotted `key` and nothing else."""
     first, _, rest = key.partition(".")
     return {first: nested(rest, value) if rest else value}
-
-
-def _explain(problem: ValidationError, model: type[BaseModel], prefix: str) -> str:
-    """Return the first fault of a validation as one line."""
-    error = problem.errors()[0]
-    key = prefix + ".".join(str(part) for part in error["loc"] if not str(part).startswith("function-"))
-    if error["type"] == "extra_forbidden":
-        known = _keys_at(model, error["loc"][:-1])
-        hint = did_you_mean(str(error["loc"][-1]), known) or f" Known: {', '.join(sorted(known))}."
-        return f"There is no setting {key!r}.{hint}"
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    given = error["input"]
-    shown = "" if isinstance(given, Mapping | BaseModel) else f" (given: {given!r})"
-    must = "must be " if error["msg"].startswith("Input should be ") else ""
-    return f"{key or 'settings'}: {must}{message}{shown}"
-
-
-def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc:
-        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)

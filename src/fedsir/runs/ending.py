@@ -27,7 +27,6 @@ class Ending:
 
     Attributes
     ----------
-    sample_names : of the source's training samples, where they have names
     predicted : (n_test,), or (clients, n_test) where clients have models of their own
     corrected : (n,) labels that clients trained on in the end
     exported : what model.safetensors holds
@@ -35,7 +34,6 @@ class Ending:
 
     config: RunConfig
     data: FederatedData
-    sample_names: tuple[str, ...] | None
     state: ServerState
     evaluator: Evaluator
     predicted: NDArray[np.int64]
@@ -96,8 +94,8 @@ class Ending:
             "class_names": np.array(data.class_names),
             "source_index": data.source_index,
         }
-        if self.sample_names is not None:
-            arrays["sample"] = np.array([self.sample_names[i] for i in data.source_index])
+        if data.sample_names is not None:
+            arrays["sample"] = np.array(data.sample_names)
         return arrays
 
 

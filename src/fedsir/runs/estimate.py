@@ -11,11 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedsir.data.augment import augment, normalise
+from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
-from fedsir.data.federation import build_federation
-from fedsir.data.public import load_public
-from fedsir.data.source import load_source
 from fedsir.engines.federation import n_participants
 from fedsir.engines.replies import MEMORY as REPLIES_IN_MEMORY
 from fedsir.engines.wire import decode, encode
@@ -40,13 +37,11 @@ def plan_run(
     config: RunConfig, *, workers: int, data_dir: Path | None = None, download: bool = False
 ) -> dict[str, Any]:
     """Return data.json's content for these settings, with an estimate of time and memory; trains nothing."""
-    source = load_source(config.data.dataset, data_dir=data_directory(data_dir), seed=config.seed, download=download)
-    public = load_public(config.data, data_dir=data_directory(data_dir), seed=config.seed, download=download)
-    data, truth = build_federation(config.data, source, seed=config.seed, public=public)
+    data = load_federation(config.data, seed=config.seed, data_dir=data_dir, download=download)
     method_class(config.method.name)(config.method).check(data.counts())
     # With its pretrained weights: a run that would not find them must not look possible.
     module = initial_model(config, data, data_directory(data_dir), download=download).module
-    return describe_data(data, truth, source.images_sha256) | {"estimate": estimate(config, data, module, workers)}
+    return describe_data(data) | {"estimate": estimate(config, data, module, workers)}
 
 
 def estimate(config: RunConfig, data: FederatedData, module: nn.Module, workers: int) -> dict[str, Any]:
@@ -92,8 +87,8 @@ def _time_training(config: RunConfig, data: FederatedData, module: nn.Module) ->
     times = []
     for _ in range(3):  # the first pays for memory that later ones find
         began = time.perf_counter()
-        views = augment(images, crop_padding=data.crop_padding, flip=data.flip, generator=generator)
-        loss = F.cross_entropy(module(normalise(views, data.mean, data.std)), labels)
+        views = data.preprocessing.augment(images, generator)
+        loss = F.cross_entropy(module(data.preprocessing.normalise(views)), labels)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

@@ -11,10 +11,9 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
-from fedsir.data.federation import build_federation
-from fedsir.data.public import load_public
-from fedsir.data.source import DATASETS, load_source
+from fedsir.data.source import DATASETS
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
@@ -37,7 +36,7 @@ from fedsir.simulation.evaluation import Evaluator, describe_data
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedsir.data.federation import FederatedData, GroundTruth
+    from fedsir.data.federation import FederatedData
     from fedsir.methods.base import Method, ServerState, Weights
     from fedsir.runs.config import RunConfig
 
@@ -76,21 +75,12 @@ def run_experiment(config: RunConfig, where: Where) -> dict[str, Any]:
         finished = folder.result()
         if finished is not None and config.data.dataset in DATASETS:
             return _report_again(folder, finished, where)
-        source = load_source(
-            config.data.dataset,
-            data_dir=data_directory(where.data_dir),
-            seed=config.seed,
-            download=where.download,
-        )
-        public = load_public(
-            config.data, data_dir=data_directory(where.data_dir), seed=config.seed, download=where.download
-        )
-        data, truth = build_federation(config.data, source, seed=config.seed, public=public)
-        description = describe_data(data, truth, source.images_sha256)
+        data = load_federation(config.data, seed=config.seed, data_dir=where.data_dir, download=where.download)
+        description = describe_data(data)
         _check_data(folder, description)
         if finished is not None:  # with own data only now: they may have changed since
             return _report_again(folder, finished, where)
-        return _Run(config, where, folder, data, truth, description, source.sample_names).complete()
+        return _Run(config, where, folder, data, description).complete()
 
 
 class _Run:
@@ -102,18 +92,15 @@ class _Run:
         where: Where,
         folder: RunFolder,
         data: FederatedData,
-        truth: GroundTruth,
         description: dict[str, Any],
-        sample_names: tuple[str, ...] | None,
     ) -> None:
         self.config, self.where, self.folder, self.data = config, where, folder, data
-        self.sample_names = sample_names
         torch.set_num_threads(1)  # sums must not depend on how many cores this machine has
         self.method_class: type[Method] = method_class(config.method.name)
         self.method = self.method_class(config.method)
         self.method.check(data.counts())
         self.first = initial_model(config, data, data_directory(where.data_dir), download=where.download)
-        self.evaluator = Evaluator(data, truth)
+        self.evaluator = Evaluator(data)
         self._predicted: tuple[ServerState, NDArray[np.int64]] | None = None
         self.folder.write_json("data.json", description)
         self.folder.write_json(
@@ -232,7 +219,6 @@ class _Run:
         ending = Ending(
             config=self.config,
             data=self.data,
-            sample_names=self.sample_names,
             state=state,
             evaluator=self.evaluator,
             predicted=self._predict(state),

@@ -15,7 +15,7 @@ from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedsir.data.federation import FederatedData, GroundTruth
+    from fedsir.data.federation import FederatedData
     from fedsir.stages.split import ClientSplit
 
 
@@ -24,9 +24,9 @@ class Evaluator:
     """Scores a run from outside; the only place where ground truth and results meet."""
 
     data: FederatedData
-    truth: GroundTruth
 
     def __post_init__(self) -> None:
+        self.truth = self.data.truth
         self._labels = self.data.given_labels.copy()
         self._states: dict[str, bytes] = {}  # those behind self._labels
         judged = set(self._judged)
@@ -83,14 +83,13 @@ class Evaluator:
         return overall(by_client, self._judged), by_client
 
 
-def describe_data(data: FederatedData, truth: GroundTruth, images_sha256: str) -> dict[str, Any]:
+def describe_data(data: FederatedData) -> dict[str, Any]:
     """Return data.json: who holds what, who is really noisy, and the noise that was realised."""
-    from fedsir.data.federation import noise_by_client
-
+    truth = data.truth
     return {
         "name": data.name,
         "sha256": data.sha256,
-        "images_sha256": images_sha256,  # the same for all seeds and settings
+        "images_sha256": data.images_sha256,  # the same for all seeds and settings
         "class_names": list(data.class_names),
         "n_train": len(data.given_labels),
         "n_test": len(data.test_labels),
@@ -99,7 +98,7 @@ def describe_data(data: FederatedData, truth: GroundTruth, images_sha256: str) -
         "truth_is_known": truth.is_known,
         "clean_clients": list(truth.clean_clients),
         "noisy_clients": list(truth.noisy_clients),
-        "noise_by_client": noise_by_client(data, truth),
+        "noise_by_client": data.noise_by_client(),
         "transition_counts": truth.transition.tolist(),
         "notes": list(data.notes),
     }

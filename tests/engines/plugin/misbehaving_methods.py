@@ -80,7 +80,7 @@ class Misbehaving(Method):
             "pixels": int(server.public.sum()),
             "draw": torch.rand(3, generator=server.random.for_torch()),
             "n_weights": sum(tensor.numel() for tensor in server.module(payload.pop("model")).state_dict().values()),
-            "form": [*server.mean, *server.std, server.flip, server.crop_padding],
+            "form": repr(server.preprocessing),
             "pid": os.getpid(),
             "payload": payload,
         }

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from contract_checks import check_unharmed
-from fedsir.data.federation import FederatedData, GroundTruth
+from fedsir.data.federation import FederatedData
 from fedsir.data.source import Source
 
 Runner = Callable[..., Any]
-Deal = Callable[..., tuple[FederatedData, GroundTruth]]
+Deal = Callable[..., FederatedData]
 
 
 def alternating(digits: Source, n: int, start: int, *, without: tuple[int, ...] = ()) -> list[int]:
@@ -48,9 +48,9 @@ def test_a_class_that_nobody_holds(method: str, run_tiny: Runner, digits: Source
     rows = {f"k{i}": alternating(digits, 36, start=5 * i, without=(4,)) for i in range(4)}
     labels = {k: digits.train_labels[rows[k]].tolist() for k in ("k1", "k3")}
     swapped = {k: [{0: 1, 1: 0, 2: 3, 3: 2, 5: 6, 6: 5}.get(c, c) for c in own] for k, own in labels.items()}
-    data, truth = deal(rows, swapped)
+    data = deal(rows, swapped)
     assert 4 not in data.given_labels
-    run = run_tiny(method, federation=(data, truth))
+    run = run_tiny(method, federation=data)
     check_unharmed(run)
     with np.load(run.folder / "labels.npz") as labels_file:
         assert 4 not in labels_file["corrected"]

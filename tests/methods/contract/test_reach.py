@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsir.data.federation import FederatedData, GroundTruth, build_federation
+from fedsir.data.dealing import build_federation
+from fedsir.data.federation import FederatedData, GroundTruth
 from fedsir.data.source import Source
 from fedsir.engines.client_host import ClientHost
 from fedsir.engines.federation import EngineFederation
@@ -60,7 +61,8 @@ def test_no_task_can_reach_the_true_labels(
     monkeypatch.setattr("fedsir.runs.runner.EngineFederation", federation)
     # One round, so that no label was corrected (perhaps to the true one) before a client was handed over.
     config = run_tiny(method, rounds=1).config
-    data, truth = build_federation(config.data, digits, seed=config.seed)
+    data = build_federation(config.data, digits, seed=config.seed)
+    truth = data.truth
     assert truth.true_labels is not None
     assert {client.id for client in handed if isinstance(client, Client)} == {"0", "1", "2", "3", "4"}
     assert any(isinstance(one, EngineFederation) for one in handed)

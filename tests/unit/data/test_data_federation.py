@@ -8,7 +8,7 @@ import pytest
 
 from fedsir.data.client import ClientData
 from fedsir.data.config import DataConfig
-from fedsir.data.federation import build_federation, noise_by_client
+from fedsir.data.dealing import build_federation
 from fedsir.data.source import Source, make_source
 from fedsir.engines.client_store import ClientStore
 from fedsir.errors import ConfigError, DataError
@@ -36,7 +36,8 @@ def source(*, clients: bool = False, is_benchmark: bool = True) -> Source:
 
 
 def test_samples_keep_their_images_labels_and_owners() -> None:
-    data, truth = build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients=2), source(), seed=1)
+    data = build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients=2), source(), seed=1)
+    truth = data.truth
     images = data.images[data.image_rows]
     numbers = images[:, 0, 0, 0].astype(int) * 256 + images[:, 0, 0, 1]
     assert (numbers == data.source_index).all()
@@ -48,22 +49,22 @@ def test_samples_keep_their_images_labels_and_owners() -> None:
     assert sum(data.size_by_client.values()) == N
     assert data.counts().sum(axis=1).tolist() == list(data.size_by_client.values())
     assert (data.n_classes, data.channels, data.image_size) == (3, 1, (8, 8))
-    rates = noise_by_client(data, truth)
+    rates = data.noise_by_client()
     assert rates is not None
     assert all(0.4 < rates[k] < 0.6 for k in truth.noisy_clients)
 
 
 def test_the_same_seed_gives_the_same_federation() -> None:
     config = DataConfig(n_clients=4, noise_rate=0.5, noisy_clients=2)
-    hashes = [build_federation(config, source(), seed=seed)[0].sha256 for seed in (1, 1, 2)]
+    hashes = [build_federation(config, source(), seed=seed).sha256 for seed in (1, 1, 2)]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_own_clients_are_used_unless_another_partition_is_named() -> None:
-    data, _ = build_federation(DataConfig(), source(clients=True), seed=0)
+    data = build_federation(DataConfig(), source(clients=True), seed=0)
     assert data.clients == ("site-0", "site-1", "site-2", "site-3")
     assert (data.source_index[data.rows("site-2")] % 4 == 2).all()
-    dealt, _ = build_federation(DataConfig(partition="iid", n_clients=5), source(clients=True), seed=0)
+    dealt = build_federation(DataConfig(partition="iid", n_clients=5), source(clients=True), seed=0)
     assert dealt.clients == ("0", "1", "2", "3", "4")
     with pytest.raises(ConfigError, match="by_column"):
         build_federation(DataConfig(partition="by_column"), source(), seed=0)
@@ -71,7 +72,8 @@ def test_own_clients_are_used_unless_another_partition_is_named() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"noise": "none"}, {"noise_rate": 0.5, "noisy_clients": "none"}])
 def test_without_added_noise_a_benchmark_is_known_to_be_clean(settings: dict[str, object]) -> None:
-    data, truth = build_federation(DataConfig(**settings), source(), seed=0)
+    data = build_federation(DataConfig(**settings), source(), seed=0)
+    truth = data.truth
     assert truth.is_known
     assert truth.clean_clients == data.clients
     assert truth.noisy_clients == ()
@@ -80,30 +82,33 @@ def test_without_added_noise_a_benchmark_is_known_to_be_clean(settings: dict[str
 
 
 def test_without_added_noise_nobody_knows_about_own_data() -> None:
-    data, truth = build_federation(DataConfig(), source(clients=True, is_benchmark=False), seed=0)
+    data = build_federation(DataConfig(), source(clients=True, is_benchmark=False), seed=0)
+    truth = data.truth
     assert (truth.is_known, truth.true_labels, truth.clean_clients, truth.noisy_clients) == (
         False,
         None,
         (),
         (),
     )
-    assert noise_by_client(data, truth) is None
+    assert data.noise_by_client() is None
 
 
 def test_noise_added_to_own_data_is_known() -> None:
     config = DataConfig(noise_rate=0.4, noisy_clients="site-1,site-3")
-    data, truth = build_federation(config, source(clients=True, is_benchmark=False), seed=0)
+    data = build_federation(config, source(clients=True, is_benchmark=False), seed=0)
+    truth = data.truth
     assert truth.is_known
     assert truth.noisy_clients == ("site-1", "site-3")
     # 75 samples a client, 25 of each class: 10 of each are flipped.
-    assert noise_by_client(data, truth) == {"site-0": 0, "site-1": 0.4, "site-2": 0, "site-3": 0.4}
+    assert data.noise_by_client() == {"site-0": 0, "site-1": 0.4, "site-2": 0, "site-3": 0.4}
     assert truth.transition.sum(axis=1).tolist() == [50, 50, 50]
     assert truth.transition.diagonal().tolist() == [30, 30, 30]
 
 
 def test_a_chosen_client_without_a_wrong_label_is_clean_and_noted() -> None:
     config = DataConfig(noise_rate=0.001, noisy_clients="site-1,")
-    data, truth = build_federation(config, source(clients=True), seed=0)
+    data = build_federation(config, source(clients=True), seed=0)
+    truth = data.truth
     assert truth.noisy_clients == ()
     assert truth.clean_clients == data.clients
     assert data.notes == ("client 'site-1' was chosen to be noisy, but none of its labels turned out wrong",)
@@ -111,7 +116,7 @@ def test_a_chosen_client_without_a_wrong_label_is_clean_and_noted() -> None:
 
 def test_a_subset_keeps_the_shares_of_classes_and_clients() -> None:
     config = DataConfig(n_train=60, n_test=7)
-    data, _ = build_federation(config, source(clients=True), seed=0)
+    data = build_federation(config, source(clients=True), seed=0)
     assert np.bincount(data.given_labels).tolist() == [20, 20, 20]
     assert list(data.size_by_client.values()) == [15, 15, 15, 15]
     assert sorted(np.bincount(data.test_labels).tolist()) == [2, 2, 3]
@@ -128,7 +133,7 @@ def test_a_subset_keeps_the_shares_of_classes_and_clients() -> None:
 def test_noise_by_matrix() -> None:
     matrix = [[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.2, 0.0, 0.8]]
     config = DataConfig(noise="matrix", transition=matrix, noisy_clients=("site-0",))
-    _, truth = build_federation(config, source(clients=True), seed=0)
+    truth = build_federation(config, source(clients=True), seed=0).truth
     assert truth.transition.tolist() == [[20, 5, 0], [0, 25, 0], [5, 0, 20]]
     with pytest.raises(ConfigError, match="2 rows, but small has 3 classes"):
         build_federation(DataConfig(noise="matrix", transition=[[1, 0], [0, 1]]), source(), seed=0)
@@ -138,7 +143,7 @@ def test_asymmetric_noise_needs_a_map() -> None:
     config = DataConfig(noise="asymmetric", noise_rate=1.0, noisy_clients="all", n_clients=3)
     with pytest.raises(ConfigError, match="use pair, or matrix"):
         build_federation(config, source(), seed=0)
-    _, truth = build_federation(config, replace(source(), confused_with=(0, 2, 1)), seed=0)
+    truth = build_federation(config, replace(source(), confused_with=(0, 2, 1)), seed=0).truth
     assert truth.transition.tolist() == [[100, 0, 0], [0, 0, 100], [0, 100, 0]]
 
 
@@ -156,11 +161,12 @@ def test_noise_from_a_file(tmp_path: Path, kind: str) -> None:
     else:
         path.write_text("\n".join("abc"[label] for label in labels))
     config = DataConfig(noise="file", labels_file=str(path), noisy_clients=("site-2",), n_train=150)
-    data, truth = build_federation(config, source(clients=True), seed=0)
+    data = build_federation(config, source(clients=True), seed=0)
+    truth = data.truth
     rows = data.rows("site-2")
     assert (data.given_labels[rows] == (data.source_index[rows] + 1) % C).all()
     assert truth.noisy_clients == ("site-2",)
-    assert noise_by_client(data, truth) == {"site-0": 0, "site-1": 0, "site-2": 1, "site-3": 0}
+    assert data.noise_by_client() == {"site-0": 0, "site-1": 0, "site-2": 1, "site-3": 0}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,8 @@ def test_an_empty_client_is_said() -> None:
 
 
 def test_a_client_is_handed_given_labels_only() -> None:
-    data, truth = build_federation(DataConfig(n_clients=3, noise_rate=1.0, noisy_clients="all"), source(), seed=0)
+    data = build_federation(DataConfig(n_clients=3, noise_rate=1.0, noisy_clients="all"), source(), seed=0)
+    truth = data.truth
     held = ClientStore.of(data).client_data("1")
     assert len(held) == data.size_by_client["1"]
     assert held.labels.tolist() == data.given_labels[data.rows("1")].tolist()
@@ -213,7 +220,7 @@ def test_everything_but_the_client_type_works_without_torch() -> None:
         "import sys; from pathlib import Path\n"
         "from fedsir.data.config import DataConfig\n"
         "from fedsir.data.source import load_source\n"
-        "from fedsir.data.federation import build_federation\n"
+        "from fedsir.data.dealing import build_federation\n"
         "import fedsir.data.cifar, fedsir.data.own_folder, fedsir.data.own_npz, fedsir.data.directory\n"
         "source = load_source('digits', data_dir=Path('x'), seed=0)\n"
         "build_federation(DataConfig(noise_rate=0.5), source, seed=0)\n"
@@ -228,7 +235,8 @@ def test_everything_but_the_client_type_works_without_torch() -> None:
 def test_clients_chosen_in_vain_are_counted_when_they_are_many() -> None:
     # 150 clients of 2 samples, mostly of two classes: a fifth of one sample rounds to none.
     config = DataConfig(n_clients=150, partition="iid", noise_rate=0.2, noisy_clients=100)
-    data, truth = build_federation(config, source(), seed=0)
+    data = build_federation(config, source(), seed=0)
+    truth = data.truth
     in_vain, rate = data.notes
     assert in_vain.endswith(", …) were chosen to be noisy, but none of their labels is wrong")
     n_in_vain = int(in_vain.split()[0])
@@ -242,10 +250,8 @@ def test_clients_chosen_in_vain_are_counted_when_they_are_many() -> None:
 def test_a_rate_that_comes_out_right_needs_no_note() -> None:
     for noise in ("symmetric", "pair"):
         config = DataConfig(n_clients=4, noise=noise, noise_rate=0.5, noisy_clients=2)
-        assert build_federation(config, source(), seed=0)[0].notes == ()
-    assert (
-        build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients="none"), source(), seed=0)[0].notes == ()
-    )
+        assert build_federation(config, source(), seed=0).notes == ()
+    assert build_federation(DataConfig(n_clients=4, noise_rate=0.5, noisy_clients="none"), source(), seed=0).notes == ()
 
 
 def test_a_cover_that_cannot_be_says_what_there_is() -> None:

@@ -35,18 +35,14 @@ def test_an_npz_with_clients_keeps_them(tmp_path: Path) -> None:
     assert source.test_images.shape == (12, 3, 10, 12)
     assert source.train_images.flags.c_contiguous
     assert set(source.clients) == {f"site-{i}" for i in range(4)}
-    assert (source.class_names, source.name, source.flip, source.crop_padding) == (
-        ("0", "1", "2"),
-        "own",
-        False,
-        1,
-    )
+    found = source.preprocessing
+    assert (source.class_names, source.name, found.flip, found.crop_padding) == (("0", "1", "2"), "own", False, 1)
     assert not source.is_benchmark
     together = {image.tobytes() for image in [*source.train_images, *source.test_images]}
     assert together == {image.transpose(2, 0, 1).tobytes() for image in GOOD["images"]}
     pixels = source.train_images / 255
-    assert source.mean == pytest.approx(pixels.mean(axis=(0, 2, 3)))
-    assert source.std == pytest.approx(pixels.std(axis=(0, 2, 3)))
+    assert source.preprocessing.mean == pytest.approx(pixels.mean(axis=(0, 2, 3)))
+    assert source.preprocessing.std == pytest.approx(pixels.std(axis=(0, 2, 3)))
 
 
 def test_the_seed_keys_the_held_out_fifth(tmp_path: Path) -> None:
@@ -75,8 +71,8 @@ def test_labels_may_be_names_and_clients_numbers(tmp_path: Path) -> None:
 
 def test_constant_images_can_be_normalised(tmp_path: Path) -> None:
     source = load(npz(tmp_path, images=np.full((N, 8, 8), 51, np.uint8)))
-    assert source.mean == pytest.approx((0.2,))
-    assert source.std == (1e-3,)
+    assert source.preprocessing.mean == pytest.approx((0.2,))
+    assert source.preprocessing.std == (1e-3,)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +154,7 @@ def test_digits() -> None:
     assert len(source.train_labels) + len(source.test_labels) == 1797
     assert len(source.test_labels) == 359  # a fifth of each class, rounded
     assert source.train_images.max() == 255
-    assert (source.flip, source.crop_padding, source.is_benchmark) == (False, 1, True)
+    assert (source.preprocessing.flip, source.preprocessing.crop_padding, source.is_benchmark) == (False, 1, True)
     assert len(source.class_names) == DATASETS["digits"].n_classes
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedsir.data.config import DataConfig
-from fedsir.data.federation import FederatedData, build_federation
+from fedsir.data.dealing import build_federation
+from fedsir.data.federation import FederatedData
 from fedsir.data.own_npz import load_npz_images
 from fedsir.data.public import COUNTERPART, load_public
 from fedsir.data.source import DATASETS, Source, make_source
@@ -49,7 +50,8 @@ LABELS = [0] * 120 + [1] * 60 + [2] * 60  # an eighth is 15 + 7.5 + 7.5
 
 def test_held_out_images_are_drawn_by_class_and_no_client_has_them() -> None:
     source = numbered(LABELS)
-    data, truth = build_federation(DataConfig(n_clients=4, public="held-out"), source, seed=0)
+    data = build_federation(DataConfig(n_clients=4, public="held-out"), source, seed=0)
+    truth = data.truth
     held = numbers(data)
     assert len(held) == len(set(held)) == 30
     by_class = np.bincount(source.train_labels[held])
@@ -63,7 +65,7 @@ def test_held_out_images_are_drawn_by_class_and_no_client_has_them() -> None:
 def test_an_upper_limit_and_the_seed_decide_which() -> None:
     def held(seed: int, size: int = 12) -> list[int]:
         config = DataConfig(n_clients=4, public="held-out", public_size=size)
-        return numbers(build_federation(config, numbered(LABELS), seed=seed)[0])
+        return numbers(build_federation(config, numbered(LABELS), seed=seed))
 
     assert len(held(0)) == 12
     assert held(0) == held(0) != held(1)
@@ -72,7 +74,8 @@ def test_an_upper_limit_and_the_seed_decide_which() -> None:
 
 def test_noise_comes_after_holding_out() -> None:
     config = DataConfig(n_clients=4, public="held-out", noise_rate=0.5, noisy_clients="all")
-    data, truth = build_federation(config, numbered(LABELS), seed=0)
+    data = build_federation(config, numbered(LABELS), seed=0)
+    truth = data.truth
     assert truth.true_labels is not None
     assert 0.45 < (data.given_labels != truth.true_labels).mean() < 0.55
 
@@ -81,7 +84,7 @@ def test_no_client_and_no_class_loses_its_last_sample() -> None:
     labels = [0] * 40 + [1] * 39 + [2]
     clients = ["large"] * 76 + ["tiny", "small", "small", "rare"]
     for seed in range(5):
-        data, _ = build_federation(DataConfig(public="held-out"), numbered(labels, clients), seed=seed)
+        data = build_federation(DataConfig(public="held-out"), numbered(labels, clients), seed=seed)
         assert set(data.clients) == {"large", "tiny", "small", "rare"}
         assert 79 in data.source_index  # the one sample of class 2
         assert len(numbers(data)) >= 8
@@ -99,20 +102,20 @@ def test_too_few_to_hold_out_says_what_to_do() -> None:
 def test_images_of_another_data_set_are_drawn_without_labels() -> None:
     source, others = numbered(LABELS), numbered([0, 1, 2] * 30)
     config = DataConfig(n_clients=4, public="elsewhere", public_size=25)
-    data, _ = build_federation(config, source, seed=0, public=others.images)
+    data = build_federation(config, source, seed=0, public=others.images)
     drawn = numbers(data)
     assert len(drawn) == len(set(drawn)) == 25
     assert drawn == sorted(drawn)
     assert data.source_index.size == 240  # nothing is taken from the clients
-    again, _ = build_federation(config, source, seed=0, public=others.images)
-    other_seed, _ = build_federation(config, source, seed=1, public=others.images)
+    again = build_federation(config, source, seed=0, public=others.images)
+    other_seed = build_federation(config, source, seed=1, public=others.images)
     assert numbers(again) == drawn != numbers(other_seed)
     assert not [name for name in vars(data) if "public" in name and name != "public_images"]
 
 
 def test_all_are_taken_if_there_are_fewer_than_wanted() -> None:
     images = numbered([0, 1, 2] * 3).images
-    data, _ = build_federation(DataConfig(n_clients=4, public="elsewhere"), numbered(LABELS), seed=0, public=images)
+    data = build_federation(DataConfig(n_clients=4, public="elsewhere"), numbered(LABELS), seed=0, public=images)
     assert len(numbers(data)) == 19
 
 
@@ -139,7 +142,7 @@ def test_the_hash_of_the_data_covers_public_images_and_nothing_else_of_the_setti
     source = numbered(LABELS)
 
     def sha256(images: np.ndarray | None = None, **settings: object) -> str:
-        return build_federation(DataConfig(n_clients=4, **settings), source, seed=0, public=images)[0].sha256
+        return build_federation(DataConfig(n_clients=4, **settings), source, seed=0, public=images).sha256
 
     without = sha256()
     assert sha256(public_size=7) == without

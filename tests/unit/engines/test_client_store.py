@@ -18,7 +18,7 @@ ROWS = {"north": [4, 2, 19, 0, 3], "south": [30], "east": list(range(100, 5, -7)
 
 @pytest.fixture
 def data(deal: Deal) -> FederatedData:
-    dealt, _ = deal(ROWS, {"north": [9, 9, 9, 9, 9]})
+    dealt = deal(ROWS, {"north": [9, 9, 9, 9, 9]})
     assert isinstance(dealt, FederatedData)
     return dealt
 
@@ -32,8 +32,8 @@ def test_each_client_sees_its_own_samples(is_sent: bool, data: FederatedData, di
         own = store.client_data(client)
         assert len(own) == store.size(client) == len(rows)
         assert torch.equal(own.images, torch.from_numpy(digits.train_images[rows]))
-        assert torch.equal(own.labels, torch.from_numpy(data.given_labels[data.rows(client)]))
-        assert (own.mean, own.std, own.n_classes) == (data.mean, data.std, 10)
+        assert torch.equal(own.labels, torch.tensor(data.given_labels[data.rows(client)]))
+        assert (own.preprocessing, own.n_classes) == (data.preprocessing, 10)
     assert store.client_data("north").labels.tolist() == [9] * 5  # given, not true
     assert torch.equal(store.test_images(0, 100), torch.from_numpy(digits.test_images[:100]))
     assert torch.equal(store.test_images(40, 43), torch.from_numpy(digits.test_images[40:43]))

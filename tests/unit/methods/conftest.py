@@ -28,10 +28,7 @@ def make_client(digits: Source) -> MakeClient:
             images=torch.from_numpy(digits.train_images[:n]),
             labels=torch.from_numpy(digits.train_labels[:n].copy()) if labels is None else torch.tensor(labels),
             n_classes=10,
-            mean=digits.mean,
-            std=digits.std,
-            flip=False,
-            crop_padding=1,
+            preprocessing=digits.preprocessing,
         )
         random = KeyedRandom(5, ("client", "x", task))
         return Client(id="x", data=data, state=state or {}, random=random, new_module=Tiny, device="cpu")

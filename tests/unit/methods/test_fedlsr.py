@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fake_federation import FakeFederation, trained, weights
+from fedsir.data.preprocessing import Preprocessing
 from fedsir.methods.base import Client, ServerState
 from fedsir.methods.fedlsr import FedLSR, FedLSRConfig
 from fedsir.models.weights import weights_of
@@ -49,9 +50,7 @@ def coloured(client: Client, *, flip: bool) -> Client:
         data=replace(
             data,
             images=data.images.expand(-1, 3, -1, -1),
-            mean=(0.5, 0.4, 0.3),
-            std=(0.25, 0.5, 0.2),
-            flip=flip,
+            preprocessing=Preprocessing((0.5, 0.4, 0.3), (0.25, 0.5, 0.2), flip=flip, crop_padding=1),
         ),
     )
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fake_federation import FakeFederation, trained, weights
-from fedsir.data.augment import normalise
 from fedsir.data.source import Source
 from fedsir.errors import MethodError
 from fedsir.methods.base import Client, Server
@@ -232,7 +231,7 @@ START = weights_of(Tiny())
 @pytest.fixture
 def server(digits: Source) -> Server:
     public = torch.from_numpy(digits.test_images[:40])
-    return Server(KeyedRandom(0), Tiny, "cpu", digits.mean, digits.std, flip=False, crop_padding=1, public=public)
+    return Server(KeyedRandom(0), Tiny, "cpu", digits.preprocessing, public)
 
 
 def with_head(scale: float) -> dict[str, torch.Tensor]:
@@ -311,7 +310,7 @@ def test_some_samples_are_surer_than_others(make_client: MakeClient) -> None:
     assert pseudo is not None
     assert torch.equal(pseudo.images, client.data.images[is_sure])
     with torch.no_grad():
-        images = normalise(pseudo.images, client.data.mean, client.data.std)
+        images = client.data.preprocessing.normalise(pseudo.images)
         assert torch.equal(pseudo.labels, client.module(with_head(5.0)).eval()(images).argmax(dim=1))
 
 

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 
 from fake_federation import FakeFederation, trained, weights
-from fedsir.data.augment import normalise
 from fedsir.methods import local_training
 from fedsir.methods.base import DROPPED_OUT, Client
 from fedsir.methods.fednoro import FedNoRo, FedNoRoConfig
@@ -196,7 +195,7 @@ def test_losses_by_class_are_means_over_the_given_labels(make_client: MakeClient
     found = local_training.mean_loss_by_class(client, module)
     data = client.data
     with torch.no_grad():
-        logits = module.eval()(normalise(data.images, data.mean, data.std))
+        logits = module.eval()(data.preprocessing.normalise(data.images))
     own = F.cross_entropy(logits, torch.tensor(labels), reduction="none")
     for label in range(10):
         held = own[torch.tensor(labels) == label]

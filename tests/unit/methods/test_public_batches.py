@@ -41,7 +41,8 @@ def test_all_images_are_one_batch_if_they_are_fewer(client: Client) -> None:
 
 
 def test_more_batches_than_a_pass_has_go_round_again(client: Client) -> None:
-    client.data = replace(client.data, crop_padding=0)  # so that an image is recognised
+    uncropped = replace(client.data.preprocessing, crop_padding=0)  # so that an image is recognised
+    client.data = replace(client.data, preprocessing=uncropped)
     public = PublicBatches(client, draw=1, batch_size=5, n_batches=5)
     batches = [{image.numpy().tobytes() for image in batch} for batch in public.images(0, 5)]
     assert len(batches) == 5
@@ -56,9 +57,7 @@ def test_the_draw_alone_decides(client: Client, make_client: MakeClient) -> None
     once = stacked(PublicBatches(client, 7, 4))
     assert torch.equal(once, stacked(PublicBatches(other, 7, 4)))
     assert not torch.equal(once, stacked(PublicBatches(client, 8, 4)))
-    server = Server(
-        KeyedRandom(0), Tiny, "cpu", client.data.mean, client.data.std, flip=False, crop_padding=1, public=client.public
-    )
+    server = Server(KeyedRandom(0), Tiny, "cpu", client.data.preprocessing, client.public)
     assert torch.equal(once, stacked(PublicBatches(server, 7, 4)))
 
 

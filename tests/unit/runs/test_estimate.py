@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedsir.data.federation import build_federation
+from fedsir.data.dealing import build_federation
 from fedsir.data.source import load_source
 from fedsir.errors import DataError
 from fedsir.runs import estimate
@@ -20,7 +20,7 @@ Settings = Callable[..., RunConfig]
 
 def expected(config: RunConfig, workers: int = 1) -> dict[str, Any]:
     source = load_source("digits", data_dir=Path("nowhere"), seed=0)
-    data, _ = build_federation(config.data, source, seed=config.seed)
+    data = build_federation(config.data, source, seed=config.seed)
     return estimate.estimate(config, data, Tiny(), workers)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedsir.data.config import DataConfig
-from fedsir.data.federation import build_federation
+from fedsir.data.dealing import build_federation
 from fedsir.data.source import load_source
 from fedsir.engines.wire import encode
 from fedsir.simulation import evaluation
@@ -17,7 +17,7 @@ from fedsir.simulation.evaluation import Evaluator
 @pytest.fixture
 def evaluator(tmp_path: Any) -> Evaluator:
     config = DataConfig(n_clients=4, n_train=80, noise_rate=0.5, noisy_clients=2, min_samples=5)
-    return Evaluator(*build_federation(config, load_source("digits", data_dir=tmp_path, seed=0), seed=0))
+    return Evaluator(build_federation(config, load_source("digits", data_dir=tmp_path, seed=0), seed=0))
 
 
 def corrected_to(evaluator: Evaluator, client: str, label: int) -> bytes:
@@ -82,5 +82,5 @@ def test_the_noise_left_is_that_of_the_full_report(evaluator: Evaluator) -> None
 
 def test_no_noise_is_left_where_nobody_is_noisy(tmp_path: Any) -> None:
     clean = DataConfig(n_clients=2, n_train=40, noise="none")
-    data, truth = build_federation(clean, load_source("digits", data_dir=tmp_path, seed=0), seed=0)
-    assert Evaluator(data, truth).noise_after(data.given_labels) is None
+    data = build_federation(clean, load_source("digits", data_dir=tmp_path, seed=0), seed=0)
+    assert Evaluator(data).noise_after(data.given_labels) is None

@@ -1,0 +1,201 @@
+"""A federation from arrays in memory: NumPy, torch, pandas or plain lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsir.data.federation import FederatedData, assemble
+from fedsir.data.naming import check_name, natural_order
+from fedsir.data.own_data import own_source
+from fedsir.data.partition import by_column
+from fedsir.data.resize import fit_pixels, height_and_width
+from fedsir.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from fedsir.data.arrays import Images, Labels
+
+
+def federation_from_arrays(
+    images: Any,
+    labels: Any,
+    clients: Any,
+    *,
+    test: tuple[Any, Any] | None,
+    true_labels: Any,
+    class_names: Sequence[str] | None,
+    name: str,
+    seed: int,
+    flip: bool,
+    crop_padding: int | None,
+    image_size: int | tuple[int, int] | None,
+) -> FederatedData:
+    """Return what `FederatedData.from_arrays` promises."""
+    pixels = [as_images("images", images, image_size)]
+    given = [as_names("labels", labels, len(pixels[0]))]
+    owners = as_names("clients", clients, len(pixels[0]), is_client=True)
+    if test is not None:
+        if not isinstance(test, tuple | list) or len(test) != 2:
+            raise DataError("test: give a pair, (images, labels)")
+        pixels.append(as_images("test images", test[0], image_size))
+        given.append(as_names("test labels", test[1], len(pixels[1])))
+        if pixels[0].shape[1:] != pixels[1].shape[1:]:
+            ours, theirs = ("×".join(map(str, some.shape[1:])) for some in pixels)
+            raise DataError(f"test images are {theirs} (channels×height×width), but images are {ours}")
+    true = None if true_labels is None else as_names("true_labels", true_labels, len(pixels[0]))
+    classes, position = _classes(given + ([] if true is None else [true]), class_names)
+    is_test = None if test is None else np.repeat([False, True], [len(part) for part in given])
+    known = given if true is None else [true, *given[1:]]
+    given_ids, known_ids = (_ids([word for part in parts for word in part], position) for parts in (given, known))
+    source = own_source(
+        name,
+        np.concatenate(pixels) if len(pixels) > 1 else pixels[0],
+        given_ids,
+        classes,
+        seed=seed,
+        clients=np.array([*owners, *[""] * (len(given_ids) - len(owners))]),
+        is_test=is_test,
+        flip=flip,
+        crop_padding=crop_padding,
+        test_labels=known_ids,
+    )
+    assert source.clients is not None, "they were given"
+    names, parts = by_column(source.clients)
+    order = np.concatenate(parts)
+    own_given, own_true = source.train_labels[order], known_ids[source.train_rows][order]
+    ends = np.cumsum([len(part) for part in parts])
+    wrong = np.split(own_given != own_true, ends[:-1])
+    return assemble(
+        source,
+        names,
+        [len(part) for part in parts],
+        source_index=order,
+        given=own_given,
+        true=None if true is None else own_true,
+        noisy=[k for k, is_wrong in enumerate(wrong) if is_wrong.any()],
+        test=np.arange(len(source.test_labels)),
+    )
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return a NumPy array of an array, a torch tensor (on any device), a pandas column or a list."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values)
+
+
+def as_images(what: str, images: Any, image_size: int | tuple[int, int] | None) -> Images:
+    """Return a copy as (n, channels, h, w) uint8; see `FederatedData.from_arrays` for what is taken."""
+    size = None if image_size is None else height_and_width(image_size)
+    try:
+        array = as_array(images)
+    except ValueError:  # a list of images whose sizes differ
+        array = np.empty(len(images), object)
+        array[:] = [as_array(image) for image in images]
+    if array.ndim == 0 or len(array) == 0:
+        raise DataError(f"{what}: there are no rows")
+    if array.dtype == object:  # a column, or a list, of images
+        pieces = [_pixels(what, as_array(image)[None]) for image in array]
+    else:
+        pieces = [_pixels(what, array)]
+    if size is not None:
+        pieces = [np.stack([fit_pixels(image, size) for image in piece]) for piece in pieces]
+    shapes = {piece.shape[1:] for piece in pieces}
+    if len(shapes) > 1:
+        (h, w, c), (other_h, other_w, other_c) = sorted(shapes)[:2]
+        raise DataError(
+            f"{what} differ in form: some are {h}×{w} with {c} channel(s), some {other_h}×{other_w} with {other_c}; "
+            "set image_size to bring them to one size"
+        )
+    whole = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+    return np.array(whole.transpose(0, 3, 1, 2), order="C")
+
+
+def _pixels(what: str, array: npt.NDArray[Any]) -> Images:
+    """Return (n, h, w, channels) uint8 of the forms that are taken."""
+    shape = array.shape
+    if array.ndim == 3:
+        array = array[..., None]
+    elif array.ndim == 4 and shape[3] not in (1, 3) and shape[1] in (1, 3):
+        array = array.transpose(0, 2, 3, 1)
+    if array.ndim != 4 or array.shape[3] not in (1, 3):
+        raise DataError(
+            f"{what} have shape {shape}; expected (n, height, width), (n, height, width, 1 or 3) or "
+            "(n, 1 or 3, height, width)"
+        )
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind != "f":
+        raise DataError(f"{what} must be uint8 (0 to 255) or floats in [0, 1], not {array.dtype}")
+    if not np.isfinite(array).all():
+        raise DataError(f"{what} hold NaN or infinite values; images must be floats in [0, 1] or uint8")
+    if array.min() < 0 or array.max() > 1:
+        raise DataError(
+            f"{what} hold floats from {array.min():g} to {array.max():g}; they must be in [0, 1]. Give uint8 for "
+            "values from 0 to 255, and leave normalisation to fedsir"
+        )
+    scaled: Images = np.rint(array * 255).astype(np.uint8)
+    return scaled
+
+
+def as_names(what: str, values: Any, n: int, *, is_client: bool = False) -> list[str]:
+    """Return one name per image for labels or clients of any hashable kind."""
+    array = as_array(values)
+    if array.shape != (n,):
+        raise DataError(f"{what} have shape {array.shape}, but there are {n} images: give one for each")
+    names: dict[Any, str] = {}
+    entries = array.tolist()
+    for row, entry in enumerate(entries):
+        try:
+            if entry in names:
+                continue
+        except TypeError:
+            raise DataError(f"{what}: row {row} is a {type(entry).__name__}, which is not hashable") from None
+        names[entry] = _name(f"{what}: row {row}", entry, is_client)
+    shown: dict[str, Any] = {}
+    for entry, name in names.items():
+        if name in shown:
+            raise DataError(f"{what}: {shown[name]!r} and {entry!r} have the same name, {name!r}; rename one of them")
+        shown[name] = entry
+    return [names[entry] for entry in entries]
+
+
+def _name(where: str, entry: Any, is_client: bool) -> str:
+    """Return what a label or client is called."""
+    if entry is None or type(entry).__name__ in ("NAType", "NaTType") or (isinstance(entry, float) and entry != entry):
+        raise DataError(f"{where} is missing ({entry})")
+    if isinstance(entry, float):
+        if not entry.is_integer():
+            raise DataError(f"{where} is {entry:g}; a number must be a whole one")
+        entry = int(entry)
+    name = entry.decode(errors="surrogateescape") if isinstance(entry, bytes) else str(entry)
+    check_name(where, name)
+    if is_client and not name.strip():
+        raise DataError(f"{where} has an empty name")
+    return name
+
+
+def _classes(parts: list[list[str]], class_names: Sequence[str] | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
+    """Return the classes, and label → class id: by name, or by position where not all labels are names."""
+    found = {word for part in parts for word in part}
+    names = natural_order(found) if class_names is None else tuple(map(str, class_names))
+    by_name = {name: c for c, name in enumerate(names)}
+    if len(by_name) < len(names):
+        raise DataError("class_names names a class twice")
+    for name in names:
+        check_name("class_names", name)
+    by_position = {str(c): c for c in range(len(names))}
+    for position in (by_name, by_position):
+        if found <= position.keys():
+            return names, position
+    unknown = natural_order(found - by_name.keys() - by_position.keys()) or natural_order(found - by_name.keys())
+    raise DataError(f"label {unknown[0]!r} is neither one of the {len(names)} class_names nor a position among them")
+
+
+def _ids(words: list[str], position: Mapping[str, int]) -> Labels:
+    return np.array([position[word] for word in words], np.int64)
