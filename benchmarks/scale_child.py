@@ -1,7 +1,7 @@
 """One measurement of `bench_scale` in a process of its own, so that its peak of memory is its own.
 
 `python -m benchmarks.scale_child NAME '{"n_clients": 1000, …}'` prints the numbers as JSON. Peaks are of the process
-that is the server; clients train in worker processes beside it. Where one process does all the work, the time for which
+that is the server; clients train in worker processes beside it. RunTarget one process does all the work, the time for which
 it has the processor is taken, which neighbours disturb least.
 """
 
@@ -24,7 +24,7 @@ from fedsir.runs.estimate import plan_run
 from fedsir.runs.progress import Silent
 from fedsir.runs.provenance import cores
 from fedsir.runs.recipes import resolve
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.spectrum import class_features
 from fedsir.stages.split import OffDiagonal, split_clients
@@ -51,7 +51,7 @@ def whole_run(method: str, n_clients: int, per_client: int, participation: float
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         config = settings(Path(folder), method, n_clients, per_client, participation, rounds)
-        run_experiment(config, Where(Path(folder) / "run", workers=max(2, cores()), progress=clock))
+        run_experiment(config, RunTarget(Path(folder) / "run", workers=max(2, cores()), progress=clock))
         n_bytes = sum(path.stat().st_size for path in (Path(folder) / "run").iterdir())
     # Round 1 pays for what workers load on their first call; the best of the others is the least disturbed.
     return {

@@ -1,22 +1,31 @@
 """fedsir: federated learning when some clients' labels are wrong.
 
-`fedsir.run` does from Python what `fedsir run` does on the command line; the stages are in `fedsir.stages`.
+`identify` and `relabel` work on arrays of features; `FederatedData` and `simulate` are a federation in memory, round by
+round; `run` and `load_run` are the same in a folder that survives a kill. Importing this loads none of them yet.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsir.runs.api import run
+    from fedsir.data.federation import FederatedData
+    from fedsir.runs.api import run, simulate
+    from fedsir.runs.result import load_run
 
 __version__ = "0.1.0"
-__all__ = ["run"]
+__all__ = ["FederatedData", "load_run", "run", "simulate"]
+
+_HOME = {
+    "FederatedData": "fedsir.data.federation",
+    "load_run": "fedsir.runs.result",
+    "run": "fedsir.runs.api",
+    "simulate": "fedsir.runs.api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "run":  # on first use: importing fedsir stays instant
-        from fedsir.runs.api import run
-
-        return run
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

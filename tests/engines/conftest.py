@@ -14,7 +14,8 @@ from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import Engine, local_engine
-from fedsir.methods.base import MethodConfig, Weights
+from fedsir.methods.base import Weights
+from fedsir.methods.settings import MethodConfig
 from fedsir.models.build import build_model
 from fedsir.models.config import ModelConfig
 from fedsir.models.weights import weights_of

@@ -12,7 +12,7 @@ from fedsir.cli import main
 from fedsir.errors import FedsirError, RunFolderError
 from fedsir.runs.config import RunConfig
 from fedsir.runs.progress import Silent
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 
 resource = pytest.importorskip("resource", reason="needs POSIX limits")
 
@@ -50,17 +50,17 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path: Pat
         file_size_limit(resource.getrlimit(resource.RLIMIT_FSIZE)[0]),
         pytest.raises(RunFolderError, match=r"checkpoint-000002-\w+\.safetensors: File too large.*goes on"),
     ):
-        run_experiment(config, Where(out, progress=FillAfter(1)))
+        run_experiment(config, RunTarget(out, progress=FillAfter(1)))
     [kept] = out.glob("checkpoint-*")
     assert kept.name.startswith("checkpoint-000001-")
     assert not list(out.glob(".*.part"))
 
     with file_size_limit(LIMIT), pytest.raises(RunFolderError, match="checkpoint-000002"):
-        run_experiment(config, Where(out))  # still full: the same again
+        run_experiment(config, RunTarget(out))  # still full: the same again
     assert [path.name for path in out.glob("checkpoint-*")] == [kept.name]
 
-    result = run_experiment(config, Where(out))
-    straight = run_experiment(config, Where(tmp_path / "straight"))
+    result = run_experiment(config, RunTarget(out))
+    straight = run_experiment(config, RunTarget(tmp_path / "straight"))
     assert result["model_sha256"] == straight["model_sha256"]
     assert result["bytes_up"] == straight["bytes_up"]
 
@@ -83,4 +83,4 @@ def test_a_full_disk_is_one_line_on_the_command_line(
 
 def test_a_disk_too_full_for_the_workers_data_is_said(tmp_path: Path, tiny: Settings) -> None:
     with file_size_limit(3000), pytest.raises(FedsirError, match="File too large"):
-        run_experiment(tiny(**FEDAVG), Where(tmp_path / "run", workers=2))
+        run_experiment(tiny(**FEDAVG), RunTarget(tmp_path / "run", workers=2))

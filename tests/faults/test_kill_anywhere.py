@@ -12,7 +12,7 @@ import pytest
 
 from fedsir.runs.config import RunConfig
 from fedsir.runs.recipes import resolve
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 
 if not hasattr(os, "fork"):
     pytest.skip("needs fork", allow_module_level=True)
@@ -25,7 +25,7 @@ import sklearn.cluster, sklearn.datasets, sklearn.mixture, torch._dynamo
 from fedsir.engines.client_host import ClientHost
 from fedsir.runs.recipes import resolve
 from fedsir.runs.run_folder import RunFolder
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -63,7 +63,7 @@ for moment, arrange in MOMENTS.items():
     if child == 0:
         try:
             arrange()
-            run_experiment(resolve(recipe), Where(Path(root) / moment))
+            run_experiment(resolve(recipe), RunTarget(Path(root) / moment))
         finally:
             os._exit(7)  # nobody killed it
     print(moment, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -119,14 +119,14 @@ def test_a_run_killed_anywhere_goes_on_to_the_same_model(tmp_path: Path) -> None
     assert len(list((tmp_path / "two-checkpoints").glob("checkpoint-*"))) == 2
     assert {"model.safetensors", "labels.npz"} <= names(tmp_path / "all-but-the-result")
 
-    straight = run_experiment(config, Where(tmp_path / "straight"))
+    straight = run_experiment(config, RunTarget(tmp_path / "straight"))
     same = set(straight) - {"seconds", "run_dir"}
     for moment in MOMENTS:
         out = tmp_path / moment
         assert "result.json" not in names(out), moment
         for path in out.glob("checkpoint-*"):  # whatever bears a checkpoint's name is whole
             assert hashlib.sha256(path.read_bytes()).hexdigest()[:16] in path.name, moment
-        result = run_experiment(config, Where(out))
+        result = run_experiment(config, RunTarget(out))
         assert {key: result[key] for key in same} == {key: straight[key] for key in same}, moment
         assert lines(out) == lines(tmp_path / "straight"), moment
         # Checkpoints hold the time a run took, so their names differ.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedsir.runs.config import RunConfig
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("looks at processes in /proc", allow_module_level=True)
@@ -34,8 +34,8 @@ def test_workers_end_when_the_main_process_is_killed(start: Callable[..., Any], 
     os.kill(session.process.pid, signal.SIGKILL)
     assert session.leftovers(within=8) == {}
     assert session.process.wait() == -signal.SIGKILL
-    result = run_experiment(tiny(**FEDAVG), Where(out, workers=1))
-    straight = run_experiment(tiny(**FEDAVG), Where(tmp_path / "straight"))
+    result = run_experiment(tiny(**FEDAVG), RunTarget(out, workers=1))
+    straight = run_experiment(tiny(**FEDAVG), RunTarget(tmp_path / "straight"))
     assert result["model_sha256"] == straight["model_sha256"]
     assert hidden(out) == {".lock"}
 
@@ -56,7 +56,7 @@ def test_ctrl_c_at_a_terminal_leaves_a_run_that_goes_on_and_no_process(
     assert hidden(out) == {".lock"}
     done = len((out / "metrics.jsonl").read_text().splitlines())
     assert 2 <= done <= 40
-    assert run_experiment(tiny(**FEDAVG), Where(out))["rounds"] == 40
+    assert run_experiment(tiny(**FEDAVG), RunTarget(out))["rounds"] == 40
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 41
 
 

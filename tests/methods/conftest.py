@@ -11,8 +11,8 @@ import pytest
 from fedsir.data.federation import FederatedData
 from fedsir.data.source import Source
 from fedsir.runs.config import RunConfig, merge, parse_config
-from fedsir.runs.progress import Progress, Silent
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.progress import Silent
+from fedsir.runs.runner import RunTarget, run_experiment
 
 # What makes a method's tiny run tiny and still meaningful; methods that are not named run with their defaults.
 QUICK: dict[str, dict[str, Any]] = {
@@ -86,7 +86,7 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
         federation: Any = None,
         workers: int = 1,
         device: str = "cpu",
-        progress: Progress | None = None,
+        progress: Silent | None = None,
         out: Path | None = None,
         **over: Any,
     ) -> Run:
@@ -95,7 +95,7 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
         with monkeypatch.context() as patch:
             if federation is not None:
                 patch.setattr("fedsir.runs.runner.load_federation", lambda *_, **__: federation)
-            where = Where(folder, workers=workers, device=device, progress=progress or Silent())
+            where = RunTarget(folder, workers=workers, device=device, progress=progress or Silent())
             return Run(config, run_experiment(config, where), folder)
 
     return run
@@ -110,7 +110,7 @@ def straight_run(tmp_path_factory: pytest.TempPathFactory) -> RunTiny:
         config = tiny_config(method, **over)
         if config.sha256 not in done:
             folder = tmp_path_factory.mktemp("straight") / method
-            done[config.sha256] = Run(config, run_experiment(config, Where(folder)), folder)
+            done[config.sha256] = Run(config, run_experiment(config, RunTarget(folder)), folder)
         return done[config.sha256]
 
     return run

@@ -12,17 +12,18 @@ import pytest
 from pydantic import BaseModel
 
 from fedsir.data.config import DataConfig
-from fedsir.methods.base import MethodConfig
-from fedsir.methods.fedcorr import FedCorrConfig
-from fedsir.methods.fedelc import FedELCConfig
-from fedsir.methods.fedlsr import FedLSRConfig
-from fedsir.methods.fedned import FedNedConfig
-from fedsir.methods.fednoro import FedNoRoConfig
-from fedsir.methods.fedprox import FedProxConfig
-from fedsir.methods.fedsir import PAPER, FedSIRConfig
+from fedsir.methods.fedcorr_settings import FedCorrConfig
+from fedsir.methods.fedelc_settings import FedELCConfig
+from fedsir.methods.fedlsr_settings import FedLSRConfig
+from fedsir.methods.fedned_settings import FedNedConfig
+from fedsir.methods.fednoro_settings import FedNoRoConfig
+from fedsir.methods.fedprox_settings import FedProxConfig
+from fedsir.methods.fedsir import PAPER
+from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.pruning import PruningConfig
-from fedsir.methods.rhfl import RHFLConfig
-from fedsir.methods.rofl import RoFLConfig
+from fedsir.methods.rhfl_settings import RHFLConfig
+from fedsir.methods.rofl_settings import RoFLConfig
+from fedsir.methods.settings import MethodConfig
 from fedsir.models.config import ModelConfig
 from fedsir.runs.config import RunConfig
 

@@ -27,6 +27,6 @@ def demo(
         folder = out / f"{method}-n{noise_rate:g}-s{seed}"
         results[method] = execute(resolve("digits", tree), out=folder, workers=options.n_workers(workers))
     if as_json:
-        options.echo_json(results)
+        options.echo_json({method: dict(result) for method, result in results.items()})
     else:
         result_table(list(results.values()))

@@ -54,12 +54,13 @@ def _examine(data_dir: Path | None) -> dict[str, Any]:
 def _is_deterministic() -> bool:
     """Whether one and two workers end in the same model, byte for byte."""
     from fedsir.runs.recipes import resolve
-    from fedsir.runs.runner import Where, run_experiment
+    from fedsir.runs.runner import RunTarget, run_experiment
 
     config = resolve("digits", {"rounds": 1, "method": {"name": "fedavg"}})
     with tempfile.TemporaryDirectory(prefix="fedsir-doctor-") as folder:
         hashes = {
-            run_experiment(config, Where(Path(folder) / str(workers), workers))["model_sha256"] for workers in (1, 2)
+            run_experiment(config, RunTarget(Path(folder) / str(workers), workers))["model_sha256"]
+            for workers in (1, 2)
         }
     return len(hashes) == 1
 

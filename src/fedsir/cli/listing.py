@@ -35,9 +35,9 @@ def list_(
 
 
 def _methods() -> dict[str, str]:
-    from fedsir.methods.registry import known_methods, method_class
+    from fedsir.methods.registry import known_methods
 
-    return {name: method_class(name).summary for name in known_methods()}
+    return known_methods()
 
 
 def _datasets() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +15,7 @@ from fedsir.runs.progress import duration
 MOST_NAMES = 20
 
 
-def result_table(results: list[dict[str, Any]]) -> None:
+def result_table(results: Sequence[Mapping[str, Any]]) -> None:
     """Print one row per run, and where their folders are."""
     console = Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -45,10 +47,14 @@ def result_table(results: list[dict[str, Any]]) -> None:
         if result["noisy_clients"] is not None:
             console.print(_verdict(result), soft_wrap=True, highlight=False, markup=False)
     for result in results:
+        if n := result.get("n_relabelled"):
+            text = f"{result['method']} changed {n:,} labels; they are in {Path(result['run_dir']) / 'labels.csv'}"
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+    for result in results:
         console.print(f"run folder: {result['run_dir']}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _verdict(result: dict[str, Any]) -> str:
+def _verdict(result: Mapping[str, Any]) -> str:
     """Return who was called noisy, as many names as a line holds."""
     noisy, n_clean = result["noisy_clients"], len(result["clean_clients"])
     evidence = result["evidence"]

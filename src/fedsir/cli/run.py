@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +12,8 @@ from fedsir.cli.result_table import result_table
 
 if TYPE_CHECKING:
     from fedsir.runs.config import RunConfig
+    from fedsir.runs.progress import RoundLines
+    from fedsir.runs.result import RunResult
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
         download=download,
     )
     if as_json:
-        options.echo_json(result)
+        options.echo_json(dict(result))
     else:
         result_table([result])
 
@@ -72,31 +72,26 @@ def execute(
     device: str = "cpu",
     data_dir: Path | None = None,
     download: bool = False,
-) -> dict[str, Any]:
+) -> RunResult:
     """Run with progress on the error stream; Ctrl-C leaves a run that can go on, and says so."""
-    from fedsir.runs.runner import Where, default_out, run_experiment
+    from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
     folder = out if out is not None else default_out(config)
-    with _progress() as progress:
-        try:
-            return run_experiment(config, Where(folder, workers, device, data_dir, download, progress))
-        except KeyboardInterrupt:
-            typer.echo(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+    progress = _progress()
+    try:
+        return run_experiment(config, RunTarget(folder, workers, device, data_dir, download, progress))
+    except KeyboardInterrupt:
+        progress.close()  # first: a live table would draw over the line
+        typer.echo(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        progress.close()
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Any]:
+def _progress() -> RoundLines:
     from rich.console import Console
 
     from fedsir.runs.progress import LiveTable, RoundLines
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield RoundLines(console)
-        return
-    table = LiveTable(console)
-    try:
-        yield table
-    finally:
-        table.close()
+    return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else RoundLines(console)

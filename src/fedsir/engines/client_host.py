@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedsir.engines import device_settings
 from fedsir.engines.base import Answer, AnyCall, Call, PredictCall, ServerCall
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError
@@ -61,10 +60,9 @@ def _host_spec(code: bytes, seed: int, device: str, store: ClientStore) -> HostS
 
 
 class ClientHost:
-    """Runs client tasks. One torch thread, so that results do not depend on the machine's cores."""
+    """Runs client tasks, in a process that `device_settings` has prepared."""
 
     def __init__(self, spec: HostSpec) -> None:
-        device_settings.prepare(spec.device)
         self._spec = spec
 
     def answer(self, call: AnyCall, common: bytes, state: bytes) -> Answer:

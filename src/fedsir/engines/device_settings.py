@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
@@ -18,6 +21,22 @@ def prepare(device: str) -> None:
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
+
+
+@contextmanager
+def prepared(device: str) -> Iterator[None]:
+    """Prepare this process inside the block, and leave torch as the caller had it: threads, switches, defaults."""
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    cudnn = torch.backends.cudnn
+    switches = cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    torch.set_default_dtype(torch.float32)
+    prepare(device)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = switches
 
 
 def forks_workers(device: str) -> bool:

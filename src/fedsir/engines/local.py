@@ -167,6 +167,7 @@ def no_interrupts() -> Iterator[None]:
 
 def _serve(connection: Connection, spec: HostSpec) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
+    device_settings.prepare(spec.device)
     host = ClientHost(spec)
     common = b""
     while True:

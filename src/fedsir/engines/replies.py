@@ -90,13 +90,13 @@ def _on_disk(reply: R, read: Callable[[], R]) -> R:
     """Return a reply of the same type whose numbers are at hand; what has arrays in it is read when asked for."""
     values = {field.name: getattr(reply, field.name) for field in dataclasses.fields(reply)}
     heavy = tuple(name for name, value in values.items() if _has_arrays(value))
-    waiting = object.__new__(_waiting_type(type(reply), heavy))
+    waiting: R = object.__new__(_waiting_type(type(reply), heavy))  # type: ignore[arg-type]
     waiting.__dict__.update({name: value for name, value in values.items() if name not in heavy}, _read=read)
     return waiting
 
 
 @lru_cache
-def _waiting_type(declared: type[R], heavy: tuple[str, ...]) -> type[R]:
+def _waiting_type(declared: type[Any], heavy: tuple[str, ...]) -> type[Any]:
     """Return a subclass that reads some fields from disk each time; such a reply is never changed or sent on."""
 
     def reader(name: str) -> property:

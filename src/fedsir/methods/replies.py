@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+MODEL = object()  # marks a field in which the engine expects names, types and shapes of the model that was sent
 if TYPE_CHECKING:
     from torch import Tensor
 
     Weights = dict[str, Tensor]
 else:
-    MODEL = object()
-    Weights = Annotated[dict, MODEL]  # the engine checks: names, types and shapes of the model that was sent
+    Weights = Annotated[dict, MODEL]
 
 ClientId = str
 R = TypeVar("R", covariant=True)

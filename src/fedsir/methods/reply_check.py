@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor
 from fedsir.data.shapes import Shape
 from fedsir.methods import replies
 from fedsir.methods.replies import Reply, Weights
+
+if TYPE_CHECKING:
+    from fedsir.methods.base import ServerState
 
 NOT_FINITE = "is not finite"
 
@@ -74,11 +77,22 @@ def read_reply(declared: type[Reply], tree: Any, form: Form) -> Reply:
     return reply
 
 
+def read_state(state_type: type[ServerState], tree: Any, form: Form) -> ServerState:
+    """Return a server's state from its payload tree, or raise a `ReplyFault`; a model may be empty there."""
+    reader = _Reader(form, may_be_empty=True)
+    if not isinstance(tree, dict) or tree.keys() != {field.name for field in dataclasses.fields(state_type)}:
+        raise ReplyFault("the server's state has other fields than the method's")
+    checked = {
+        name: reader.value(hint, tree[name], name) for name, hint in _hints(state_type).items() if name != "split"
+    }
+    return state_type.from_tree(tree | checked)
+
+
 class _Reader:
     """Reads one reply; sizes without a value yet are those of the first array that has them."""
 
-    def __init__(self, form: Form) -> None:
-        self._model, self._sizes = form.model, dict(form.sizes)
+    def __init__(self, form: Form, *, may_be_empty: bool = False) -> None:
+        self._model, self._sizes, self._may_be_empty = form.model, dict(form.sizes), may_be_empty
 
     def dataclass(self, declared: type[Any], tree: Any, where: str) -> Any:
         if not isinstance(tree, dict):
@@ -126,6 +140,8 @@ class _Reader:
     def _checked_model(self, value: Any, where: str) -> Weights:
         if not isinstance(value, dict) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
             raise ReplyFault(f"{where} is not a model")
+        if not value and self._may_be_empty:
+            return value
         if {name: (tensor.dtype, tensor.shape) for name, tensor in value.items()} != self._model:
             raise ReplyFault(f"{where} has other names, types or shapes than the model that was sent")
         for name, tensor in value.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -45,18 +46,34 @@ def build_model(
         Height and width of the image on which the contract is tried.
     """
     cls = _model_class(config.name)
-    generator = random.for_torch()
     if config.name in MODELS:
         model = build_empty(cls, n_classes=n_classes, in_channels=in_channels)
-        initialise(model, generator)
+        initialise(model, random.for_torch())
         _check_contract(model, config.name, n_classes, in_channels, image_size)
         return model
-    # Another author's class fills its own weights (it may even load some), so only the source of its
-    # randomness can be set: the global generator holds this model's stream while it is built and tried.
+    return checked_model(
+        cls, config.name, n_classes=n_classes, in_channels=in_channels, random=random, image_size=image_size
+    )
+
+
+def checked_model(
+    make: Callable[..., nn.Module],
+    name: str,
+    *,
+    n_classes: int,
+    in_channels: int,
+    random: KeyedRandom,
+    image_size: tuple[int, int],
+) -> nn.Module:
+    """Return the model that another author's class or function makes, once it keeps the contract."""
+    # It fills its own weights (it may even load some), so only the source of its randomness can be set: the global
+    # generator holds this model's stream while it is built and tried.
     with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(generator.get_state())
-        model = cls(n_classes=n_classes, in_channels=in_channels)
-        _check_contract(model, config.name, n_classes, in_channels, image_size)
+        torch.set_rng_state(random.for_torch().get_state())
+        model = make(n_classes=n_classes, in_channels=in_channels)
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"model {name!r} is a {type(model).__name__}, not a torch.nn.Module")
+        _check_contract(model, name, n_classes, in_channels, image_size)
     return model
 
 

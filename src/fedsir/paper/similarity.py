@@ -19,7 +19,7 @@ from fedsir.stages.split import OffDiagonal
 if TYPE_CHECKING:
     from fedsir.data.arrays import Counts
     from fedsir.data.federation import FederatedData
-    from fedsir.methods.base import Weights
+    from fedsir.models.initial import InitialModel
     from fedsir.runs.config import RunConfig
 
 PAPER_RATES = (0.0, 0.4, 0.8)
@@ -100,8 +100,9 @@ def similarity_panels(
     from fedsir.data.directory import data_directory
     from fedsir.data.public import load_public
     from fedsir.data.source import load_source
+    from fedsir.engines.device_settings import prepared
+    from fedsir.models.initial import initial_model
     from fedsir.runs.devices import check_device
-    from fedsir.runs.initial_model import initial_model
 
     if wrong := [rate for rate in noise_rates if not 0 <= rate <= 1]:
         raise ConfigError(f"A noise rate is a share in [0, 1], not {wrong[0]:g}.")
@@ -124,7 +125,8 @@ def similarity_panels(
 
     clean = dealt(None, 0.0)
     client = clean.clients[best_spread_client(clean.counts(), min_samples)]
-    initial = initial_model(config, clean, where, download=download).weights
+    with prepared(device):
+        initial = initial_model(config.model, clean, seed=config.seed, data_dir=where, download=download)
     seen = [_stage_one(config, dealt(client, rate), client, initial, device) for rate in noise_rates]
     return Similarity(
         noise_rates=tuple(noise_rates),
@@ -163,28 +165,21 @@ def _stage_one_settings(config: RunConfig) -> Any:
 
 
 def _stage_one(
-    config: RunConfig, data: FederatedData, client: str, initial: Weights, device: str
+    config: RunConfig, data: FederatedData, client: str, model: InitialModel, device: str
 ) -> tuple[NDArray[np.float64], OffDiagonal]:
-    """Return the client's class similarities, (C, C), and what it would tell a server of them."""
-    from fedsir import stages
-    from fedsir.engines.client_host import Call, ClientHost, HostSpec
+    """Return the client's class similarities, (C, C), and what it would send to a server."""
+    from fedsir.engines.base import Call
+    from fedsir.engines.client_host import ClientHost, HostSpec
     from fedsir.engines.client_store import ClientStore
+    from fedsir.engines.device_settings import prepared
     from fedsir.engines.wire import encode
     from fedsir.methods.registry import method_class
+    from fedsir.stages.identify import off_diagonal_stats
 
-    host = ClientHost(
-        HostSpec(
-            method=config.method.name,
-            method_config=config.method,
-            model=config.model,
-            n_classes=data.n_classes,
-            in_channels=data.channels,
-            seed=config.seed,
-            device=device,
-            store=ClientStore.of(data),
-        )
-    )
-    call = Call(client, "identify", round=0, state=encode({}), own=encode({}))
     method: Any = method_class(config.method.name)(config.method)
-    similarity, _ = method.class_similarity(host.client(call), initial)
-    return similarity.cpu().numpy(), stages.identify.off_diagonal_stats(similarity)
+    nothing = encode({})
+    host = ClientHost(HostSpec(method, model.module, config.seed, device, ClientStore.of(data)))
+    with prepared(device):
+        client_half = host.client(Call(client, "identify", round=0, own=nothing), nothing)
+        similarity, *_ = method.class_similarity(client_half, model.weights)
+    return similarity.cpu().numpy(), off_diagonal_stats(similarity)

@@ -1,13 +1,21 @@
-"""`fedsir.run`: what `fedsir run` does, from Python."""
+"""`fedsir.run`, `fedsir.simulate`: what the command line does, from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedsir.runs.config import merge, nested
-from fedsir.runs.recipes import resolve
+from fedsir.errors import ConfigError
+from fedsir.runs.config import RunConfig, merge, nested
+from fedsir.runs.recipes import RECIPE_OF_DATASET, RECIPE_OF_OWN_DATA, resolve
+
+if TYPE_CHECKING:
+    from fedsir.data.federation import FederatedData
+    from fedsir.methods.base import AnyMethod
+    from fedsir.models.initial import ModelFactory
+    from fedsir.runs.result import RunResult
+    from fedsir.simulation.simulation import Simulation, Step
 
 
 def run(
@@ -22,13 +30,13 @@ def run(
     workers: int = 1,
     device: str = "cpu",
     data_dir: str | Path | None = None,
-) -> dict[str, Any]:
-    """Run an experiment, or go on with it where it stopped; return its result, the fields of `fedsir run --json`.
+) -> RunResult:
+    """Run an experiment in a folder, or go on with it where it stopped.
 
     Parameters
     ----------
     recipe
-        A recipe's name or a TOML file; by default that of the data set.
+        A recipe's name or a TOML file, or a data set's name; by default that of the data set.
     settings
         Any other settings by dotted key, e.g. ``{"data.alpha": 0.5, "method.relabel.every": 5}``. `model.name` may be
         ``"package.module:Class"`` here.
@@ -37,18 +45,110 @@ def run(
     workers
         Worker processes. With more than one, call this under ``if __name__ == "__main__":``.
     """
-    from fedsir.runs.runner import Where, default_out, run_experiment
+    from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
-    named = {
-        "method.name": method,
-        "data.dataset": None if dataset is None else str(dataset),
-        "rounds": rounds,
-        "seed": seed,
-    }
-    options: dict[str, Any] = {}
-    for key, value in {**{k: v for k, v in named.items() if v is not None}, **(settings or {})}.items():
-        options = merge(options, nested(key, value))
-    config = resolve(recipe, options)
+    named = {"method.name": method, "data.dataset": None if dataset is None else str(dataset)}
+    config = resolve(recipe, _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})}))
     folder = default_out(config) if out is None else Path(out)
-    where = Where(folder, workers, device, None if data_dir is None else Path(data_dir))
-    return run_experiment(config, where)
+    return run_experiment(config, RunTarget(folder, workers, device, None if data_dir is None else Path(data_dir)))
+
+
+def simulate(
+    data: FederatedData,
+    method: str | AnyMethod = "fedsir",
+    *,
+    rounds: int | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    model: str | ModelFactory | None = None,
+    recipe: str | None = None,
+    workers: int = 1,
+    device: str = "cpu",
+    data_dir: str | Path | None = None,
+    callbacks: Sequence[Callable[[Step], None]] = (),
+) -> Simulation:
+    """Return a simulation that takes a round per step; nothing is computed before the first one.
+
+    Settings that are not given are those of the data set's recipe, as on the command line.
+
+    Parameters
+    ----------
+    data
+        From `FederatedData.load` or `FederatedData.from_arrays`.
+    method
+        A method's name, ``"file.py:Class"``, or an object such as ``FedSIR(epochs=2)``.
+    settings
+        By dotted key: the method's (``"method.lr"``), and ``participation``, ``dropout``, ``evaluate_every``.
+    model
+        A model's name, or a function of (n_classes, in_channels) that returns a module with `features` and `head`.
+    recipe
+        A recipe's name or a TOML file instead of the data set's own.
+    workers
+        Worker processes; the result does not depend on it. With more than one, call this under
+        ``if __name__ == "__main__":``, and take method and model from modules that can be imported.
+    callbacks
+        Functions of a step, called after each round.
+    """
+    from fedsir.data.directory import data_directory
+    from fedsir.engines.device_settings import prepared
+    from fedsir.methods.base import Method
+    from fedsir.methods.registry import method_class
+    from fedsir.models.initial import initial_model, model_from_factory
+    from fedsir.runs.devices import check_device
+    from fedsir.simulation.evaluation import Evaluator
+    from fedsir.simulation.simulation import Simulation
+
+    if workers < 1:
+        raise ConfigError(f"workers: must be at least 1 (given: {workers})")
+    check_device(device)
+    is_object = isinstance(method, Method)
+    named: dict[str, Any] = {
+        "method.name": "fedavg" if is_object else method,  # an object brings its own settings
+        "model.name": model if isinstance(model, str) else None,
+        **({"model.weights": "none"} if isinstance(model, str) and not model.startswith("resnet18") else {}),
+    }
+    config = resolve(
+        recipe or RECIPE_OF_DATASET.get(data.name, RECIPE_OF_OWN_DATA),
+        _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})}),
+    )
+    chosen = method if isinstance(method, Method) else method_class(config.method.name)(config.method)
+    _check_public(data, chosen)
+    with prepared(device):
+        where = data_directory(None if data_dir is None else Path(data_dir))
+        first = (
+            initial_model(config.model, data, seed=seed, data_dir=where)
+            if model is None or isinstance(model, str)
+            else model_from_factory(model, data, seed=seed)
+        )
+    return Simulation(
+        data,
+        chosen,
+        first,
+        rounds=config.rounds,
+        seed=seed,
+        participation=config.participation,
+        dropout=config.dropout,
+        workers=workers,
+        device=device,
+        listeners=(Evaluator(data, config.evaluate_every), *callbacks),
+    )
+
+
+def _check_public(data: FederatedData, method: AnyMethod) -> None:
+    if method.config.needs_public and data.public_images is None:
+        raise ConfigError(
+            f"{method.name} needs unlabelled images that everybody has: load the data with public='held-out', or with "
+            "the name or path of other images."
+        )
+
+
+def _tree(by_key: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key as a tree; None stands for one that is not given."""
+    tree: dict[str, Any] = {}
+    for key, value in by_key.items():
+        if value is not None:
+            tree = merge(tree, nested(key, value))
+    return tree
+
+
+__all__ = ["RunConfig", "run", "simulate"]

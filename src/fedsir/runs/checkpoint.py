@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,56 +9,50 @@ import torch
 
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import RunFolderError
+from fedsir.methods.reply_check import Form, ReplyFault, read_state
+from fedsir.simulation.simulation import Snapshot
 
 if TYPE_CHECKING:
-    from fedsir.methods.base import Method, Payload, ServerState
+    from fedsir.methods.base import Payload, ServerState
 
 FORMAT = 2
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """State after round `round`; client states as the bytes they have on the wire."""
+def to_bytes(snapshot: Snapshot, config_sha256: str) -> bytes:
+    """Return a snapshot of the run with these settings as the content of a file."""
+    return encode(
+        {
+            "format": FORMAT,
+            "round": snapshot.round,
+            "state": snapshot.state.to_tree(),
+            "clients": _packed(snapshot.client_states),
+            "seconds": snapshot.seconds,
+            "config_sha256": config_sha256,
+        }
+    )
 
-    round: int
-    state: ServerState
-    client_states: dict[str, bytes]
-    seconds: float
-    config_sha256: str
 
-    def to_bytes(self) -> bytes:
-        return encode(
-            {
-                "format": FORMAT,
-                "round": self.round,
-                "state": self.state.to_tree(),
-                "clients": _packed(self.client_states),
-                "seconds": self.seconds,
-                "config_sha256": self.config_sha256,
-            }
-        )
-
-    @classmethod
-    def from_bytes(cls, content: bytes, method: type[Method], config_sha256: str) -> Checkpoint:
-        """Read a checkpoint; one of another run, format or method is an error."""
-        try:
-            tree = decode(content)
-            if tree["format"] != FORMAT:
-                raise RunFolderError(
-                    "The checkpoint was written by another version of fedsir: go on with that one, or choose another "
-                    "--out."
-                )
-            if tree["config_sha256"] != config_sha256:
-                raise RunFolderError("The checkpoint belongs to another run: choose another --out.")
-            return cls(
-                round=tree["round"],
-                state=method.State.from_tree(tree["state"]),
-                client_states=_unpacked(tree["clients"]),
-                seconds=tree["seconds"],
-                config_sha256=config_sha256,
+def from_bytes(content: bytes, state_type: type[ServerState], form: Form, config_sha256: str) -> Snapshot:
+    """Read a checkpoint; one of another run, version or method is an error, and so is a damaged one."""
+    try:
+        tree = decode(content)
+        if tree["format"] != FORMAT:
+            raise RunFolderError(
+                "the checkpoint was written by another version of fedsir. Go on with that one, or choose another --out."
             )
-        except (WireError, KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise RunFolderError(f"The checkpoint cannot be read: {problem}. Choose another --out.") from problem
+        if tree["config_sha256"] != config_sha256:
+            raise RunFolderError("the checkpoint belongs to another run. Choose another --out.")
+        if type(tree["round"]) is not int or tree["round"] < 0 or not isinstance(tree["seconds"], int | float):
+            raise ValueError("round and seconds are not numbers")
+        states = _unpacked(tree["clients"])
+        if not all(isinstance(decode(state), dict) for state in states.values()):
+            raise ValueError("what a client remembers is not a mapping")
+        return Snapshot(tree["round"], read_state(state_type, tree["state"], form), states, float(tree["seconds"]))
+    except (WireError, ReplyFault, LookupError, TypeError, ValueError, AttributeError) as problem:
+        raise RunFolderError(
+            f"the checkpoint is damaged: {problem}. Remove the folder and run the command again, or restore the file "
+            "from a copy."
+        ) from problem
 
 
 def _packed(states: dict[str, bytes]) -> Payload:

@@ -15,8 +15,8 @@ from fedsir.data.config import DataConfig
 from fedsir.data.public import COUNTERPART
 from fedsir.errors import ConfigError
 from fedsir.methods import method_file
-from fedsir.methods.base import MethodConfig, Settings
-from fedsir.methods.registry import method_class
+from fedsir.methods.registry import config_class
+from fedsir.methods.settings import MethodConfig, Settings
 from fedsir.models.config import ModelConfig
 from fedsir.settings import explain
 
@@ -57,23 +57,21 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     method_tree = tree.get("method")
     if not isinstance(method_tree, Mapping) or "name" not in method_tree:
         raise ConfigError("method.name is missing: which method shall run? `fedsir list methods` names them.")
-    config_class = method_class(str(method_tree["name"])).Config
+    kind = config_class(str(method_tree["name"]))
     try:
-        method = config_class.model_validate(dict(method_tree))
+        method = kind.model_validate(dict(method_tree))
     except ValidationError as problem:
-        raise ConfigError(explain(problem, config_class, "method.")) from None
+        raise ConfigError(explain(problem, kind, "method.")) from None
     try:
         config = _with_public(RunConfig.model_validate({**tree, "method": method}))
     except ValidationError as problem:
         raise ConfigError(explain(problem, RunConfig, "")) from None
-    return config.model_copy(
-        update={"method": method.scaled_to(config.rounds), "method_sha256": _method_sha256(config)}
-    )
+    return config.model_copy(update={"method": method.resolved(config.rounds), "method_sha256": _method_sha256(config)})
 
 
 def _with_public(config: RunConfig) -> RunConfig:
     """Return the settings with data.public filled in where the method cannot do without."""
-    if not method_class(config.method.name).needs_public or config.data.public is not None:
+    if not config.method.needs_public or config.data.public is not None:
         return config
     if config.data.dataset not in COUNTERPART:
         raise ConfigError(

@@ -13,14 +13,14 @@ from torch import nn
 
 from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
+from fedsir.engines.device_settings import prepared
 from fedsir.engines.federation import n_participants
 from fedsir.engines.replies import MEMORY as REPLIES_IN_MEMORY
 from fedsir.engines.wire import decode, encode
 from fedsir.methods.registry import method_class
-from fedsir.methods.workload import FORWARD_SHARE, Size
+from fedsir.models.initial import initial_model
 from fedsir.models.weights import load_weights, weights_of
 from fedsir.randomness import KeyedRandom
-from fedsir.runs.initial_model import initial_model
 from fedsir.simulation.evaluation import describe_data
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MODELS_PER_WORKER = 8
 # On the server: the global one and its bytes, float64 sums, last round's clean average, a few that are compared.
 MODELS_ON_SERVER = 10
+FORWARD_SHARE = 1 / 3  # of a training step is its forward pass
 
 
 def plan_run(
@@ -39,32 +40,30 @@ def plan_run(
     """Return data.json's content for these settings, with an estimate of time and memory; trains nothing."""
     data = load_federation(config.data, seed=config.seed, data_dir=data_dir, download=download)
     method_class(config.method.name)(config.method).check(data.counts())
-    # With its pretrained weights: a run that would not find them must not look possible.
-    module = initial_model(config, data, data_directory(data_dir), download=download).module
-    return describe_data(data) | {"estimate": estimate(config, data, module, workers)}
+    with prepared("cpu"):
+        # With its pretrained weights: a run that would not find them must not look possible.
+        module = initial_model(
+            config.model, data, seed=config.seed, data_dir=data_directory(data_dir), download=download
+        ).module
+        return describe_data(data) | {"estimate": estimate(config, data, module, workers)}
 
 
 def estimate(config: RunConfig, data: FederatedData, module: nn.Module, workers: int) -> dict[str, Any]:
-    """Return expected seconds, memory, bytes per model, and the speed they rest on; trains `module` a little."""
+    """Return expected seconds, memory, bytes per model, and the speed they rest on; trains `module` a little.
+
+    The time is that of plain training with the method's settings. What a method does beside it (Stage I, a teacher,
+    public images) is not counted: the first rounds of the run itself tell.
+    """
     seconds_per_image, seconds_per_call, model_bytes = _time_training(config, data, module)
-    method = method_class(config.method.name)(config.method)
-    size = Size(
-        rounds=config.rounds,
-        n_clients=data.n_clients,
-        n_samples=len(data.given_labels),
-        n_participants=n_participants(config.participation, data.n_clients),
-        n_drawn=config.participation * len(data.given_labels),
-        n_public=0 if data.public_images is None else len(data.public_images),
-    )
-    works = method.work(size)
-    training = sum(work.seconds(seconds_per_image, seconds_per_call, workers) for work in works)
+    n_drawn = n_participants(config.participation, data.n_clients)
+    n_images = config.rounds * config.method.epochs * config.participation * len(data.given_labels)
+    training = (n_images * seconds_per_image + config.rounds * n_drawn * seconds_per_call) / min(workers, n_drawn)
     n_evaluations = config.rounds // config.evaluate_every + 1
-    n_models = data.n_clients if method.is_personal else 1
-    testing = len(data.test_labels) * n_evaluations * n_models * seconds_per_image * FORWARD_SHARE / workers
+    testing = len(data.test_labels) * n_evaluations * seconds_per_image * FORWARD_SHARE / workers
     memory = (
-        data.images.nbytes  # of training and test; several runs share them
+        data.images.nbytes  # of training and test
         + model_bytes * (MODELS_PER_WORKER * workers + MODELS_ON_SERVER)
-        + min(REPLIES_IN_MEMORY, model_bytes * max(work.at_once for work in works if work.calls > 0))
+        + min(REPLIES_IN_MEMORY, model_bytes * n_drawn)
         + 400e6 * (workers + 1)  # Python and torch themselves, per process
     )
     return {
@@ -78,7 +77,6 @@ def estimate(config: RunConfig, data: FederatedData, module: nn.Module, workers:
 
 def _time_training(config: RunConfig, data: FederatedData, module: nn.Module) -> tuple[float, float, int]:
     """Return seconds per image of a training step on one core, seconds per call of a client, and a model's bytes."""
-    torch.set_num_threads(1)
     batch = min(config.method.batch_size, 64)
     images = torch.zeros(batch, data.channels, *data.image_size, dtype=torch.uint8)
     generator = KeyedRandom(config.seed).for_torch()

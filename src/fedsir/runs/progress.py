@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 from rich.table import Table
@@ -14,103 +15,124 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedsir.data.federation import FederatedData
+    from fedsir.engines.federation import AskProgress
     from fedsir.runs.config import RunConfig
+    from fedsir.simulation.simulation import Step
 
 VISIBLE_ROUNDS = 12
+SILENCE = 20.0  # seconds after which a log hears how far a round is
+REFRESH = 0.2  # seconds between two looks of the table
 MOST_FAILURES = 8  # lines about clients left out, per round
 
 
-class Progress(Protocol):
-    """Told what happens; `earlier` are the metrics of rounds done by an attempt before this one."""
-
-    def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None: ...
-
-    def round_done(self, metrics: dict[str, Any]) -> None: ...
-
-    def finished(self, result: dict[str, Any]) -> None: ...
-
-
 class Silent:
-    """Shows nothing."""
+    """Shows nothing; what others derive from. A listener of the simulation, and told when a run begins and ends."""
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
-        """Say nothing."""
+        """`earlier` are the metrics of rounds done by an attempt before this one."""
+
+    def answered(self, progress: AskProgress) -> None:
+        """A client has answered."""
+
+    def __call__(self, step: Step) -> None:
+        self.round_done(step.metrics)
 
     def round_done(self, metrics: dict[str, Any]) -> None:
-        """Say nothing."""
+        """A round is done, and its checkpoint is written."""
 
-    def finished(self, result: dict[str, Any]) -> None:
-        """Say nothing."""
+    def finished(self, result: Mapping[str, Any], *, is_new: bool) -> None:
+        """The run has its result, made now or by an earlier attempt."""
+
+    def close(self) -> None:
+        """Give the terminal back, also when a run is interrupted."""
 
 
-class RoundLines:
-    """One line per round, for logs and pipes."""
+class RoundLines(Silent):
+    """One line per round, for logs and pipes; in long rounds now and then a line says how far it is."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._last_word = time.monotonic()
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
         self._clock = _Clock(config.rounds, len(earlier))
-        print_line(self._console, _headline(config, data, earlier))
+        self._say(_headline(config, data, earlier))
         for note in data.notes:
-            print_line(self._console, f"note: {note}")
+            self._say(f"note: {note}")
+
+    def answered(self, progress: AskProgress) -> None:
+        if time.monotonic() - self._last_word >= SILENCE:
+            self._say(_doing(progress))
 
     def round_done(self, metrics: dict[str, Any]) -> None:
         self._clock.tick()
         cells = zip(COLUMNS, _cells(metrics), strict=True)
         line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
-        print_line(self._console, f"{line}  eta {self._clock.eta()}")
+        self._say(f"{line}  eta {self._clock.eta()}")
         for failure in _left_out(metrics["failures"]):
-            print_line(self._console, f"  {failure}")
+            self._say(f"  {failure}")
 
-    def finished(self, result: dict[str, Any]) -> None:
-        """The result's table is the command line's."""
+    def finished(self, result: Mapping[str, Any], *, is_new: bool) -> None:
+        if not is_new:
+            self._say(f"finished earlier, nothing to do: {result['run_dir']}")
+
+    def _say(self, text: str) -> None:
+        self._last_word = time.monotonic()
+        print_line(self._console, text)
 
 
-class LiveTable:
-    """A table that grows in place, for a person at a terminal."""
+class LiveTable(RoundLines):
+    """A table that grows in place, for a person at a terminal; its last state stays on the screen."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._live: Live | None = None
+        self._rows: list[tuple[str, ...]] = []
+        self._doing = ""
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
-        self._clock = _Clock(config.rounds, len(earlier))
+        super().started(config, data, earlier)
+        self._n_rounds = config.rounds
         self._rows = [_cells(metrics) for metrics in earlier]
-        self._config = config
-        print_line(self._console, _headline(config, data, earlier))
-        for note in data.notes:
-            print_line(self._console, f"note: {note}")
-        self._live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
+        self._live = Live(self._table(), console=self._console, auto_refresh=False)
         self._live.start()
 
+    def answered(self, progress: AskProgress) -> None:
+        self._doing = f"{_doing(progress)}; "
+        if time.monotonic() - self._last_word >= REFRESH:
+            self._refresh()
+
     def round_done(self, metrics: dict[str, Any]) -> None:
-        assert self._live is not None, "started comes first"
         self._clock.tick()
         self._rows.append(_cells(metrics))
+        self._doing = ""
         for failure in _left_out(metrics["failures"]):
             print_line(self._console, f"round {metrics['round']}: {failure}")
-        self._live.update(self._table(), refresh=True)
-
-    def finished(self, result: dict[str, Any]) -> None:
-        del result  # the command line prints it
-        self.close()
+        self._refresh()
 
     def close(self) -> None:
-        """Give the terminal back, also when a run is interrupted."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
+    def _refresh(self) -> None:
+        self._last_word = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+
     def _table(self) -> Table:
-        done = len(self._rows)
-        caption = f"{done} of {self._config.rounds + 1} done, {self._clock.eta()} to go"
+        caption = f"{self._doing}{len(self._rows)} of {self._n_rounds + 1} done, {self._clock.eta()} to go"
         table = Table(caption=caption, box=None, pad_edge=False, caption_justify="left")
         for name in COLUMNS:
             table.add_column(name, justify="right")
         for row in self._rows[-VISIBLE_ROUNDS:]:
             table.add_row(*row)
         return table
+
+
+def _doing(progress: AskProgress) -> str:
+    task = progress.task.replace("_", " ")
+    return f"round {progress.round}: {task}, {progress.n_done:,} of {progress.n_asked:,} clients"
 
 
 COLUMNS = ("round", "accuracy", "loss", "loss clean", "loss noisy", "relabelled", "label noise", "seconds")

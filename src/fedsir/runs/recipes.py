@@ -16,8 +16,8 @@ from typing import Any
 from fedsir.data.source import DATASETS
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
-from fedsir.methods.base import MethodConfig
-from fedsir.methods.registry import method_class
+from fedsir.methods.registry import config_class
+from fedsir.methods.settings import MethodConfig
 from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config
 
 # The recipe that a bare `--dataset NAME` starts from; a path starts from the last one.
@@ -69,7 +69,7 @@ def resolve(
     tree.pop("per_method", None)
     for method in per_method:
         if not method_file.is_in_file(method):  # whose code is run only if it is the method that was named
-            method_class(method)  # a misspelt one would never apply
+            config_class(method)  # a misspelt one would never apply
     written_for = _table(tree, "method").get("name")
     name = str(_table(over, "method").get("name", written_for))
     if method_file.is_in_file(str(written_for)) and "name" not in _table(over, "method"):

@@ -5,7 +5,8 @@ data.json             clients, sizes, who is really noisy, realised noise, hash 
 provenance.json       versions, machine, where the first weights came from
 metrics.jsonl         one line per round, appended before that round's checkpoint
 checkpoint-T-HASH.safetensors   server and client state after round T; HASH is of its content
-identification.json, relabelling.json, labels.npz, predictions.npz, model.safetensors, result.json   at the end
+identification.json, relabelling.json, labels.npz, labels.csv (those that were changed), predictions.npz,
+model.safetensors, result.json   at the end
 
 Every file but metrics.jsonl appears whole or not at all (written beside, then renamed). Lines of metrics.jsonl beyond
 the checkpoint belong to a round that was cut short; they are dropped when the run goes on.
@@ -21,6 +22,8 @@ import math
 import os
 import re
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -252,6 +255,21 @@ class RunFolder:
     def _checkpoints(self) -> list[tuple[str, Path]]:
         matches = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")]
         return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a file of a run is read into one line that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise RunFolderError(f"{path} is missing: restore it, or run the command that made its folder again.") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise _damaged(path) from None
+    except Exception as problem:  # safetensors has an error of its own, which only exists once it is loaded
+        if type(problem).__module__.startswith("safetensors"):
+            raise _damaged(path) from None
+        raise
 
 
 def usable_folder(path: Path) -> Path:

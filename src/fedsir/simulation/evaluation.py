@@ -16,14 +16,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedsir.data.federation import FederatedData
+    from fedsir.simulation.simulation import Step
     from fedsir.stages.split import ClientSplit
 
 
 @dataclass
 class Evaluator:
-    """Scores a run from outside; the only place where ground truth and results meet."""
+    """Scores a run from outside; the only place where ground truth and results meet.
+
+    As a listener of a simulation it adds accuracy, every few rounds and in the last, and the label noise that is left.
+    """
 
     data: FederatedData
+    every: int = 1
+
+    def __call__(self, step: Step) -> None:
+        simulation = step.simulation
+        if step.round % self.every == 0 or step.round == simulation.rounds:
+            step.metrics["accuracy"] = self.accuracy(simulation.test_predictions()).accuracy
+        step.metrics["noise_after"] = self.noise_after(self.corrected_labels(simulation.client_states))
 
     def __post_init__(self) -> None:
         self.truth = self.data.truth
@@ -91,6 +102,8 @@ def describe_data(data: FederatedData) -> dict[str, Any]:
         "sha256": data.sha256,
         "images_sha256": data.images_sha256,  # the same for all seeds and settings
         "class_names": list(data.class_names),
+        "channels": data.channels,
+        "image_size": list(data.image_size),
         "n_train": len(data.given_labels),
         "n_test": len(data.test_labels),
         "client_sizes": data.size_by_client,

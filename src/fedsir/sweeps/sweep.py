@@ -11,7 +11,7 @@ import os
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -23,8 +23,9 @@ from fedsir.engines.local import no_interrupts, start_method
 from fedsir.errors import ConfigError, FedsirError, RunFolderError
 from fedsir.runs.config import RunConfig, Tree, parse_config
 from fedsir.runs.devices import check_device
+from fedsir.runs.progress import Silent
 from fedsir.runs.run_folder import RunFolder
-from fedsir.runs.runner import Where, default_out, run_experiment
+from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
 if TYPE_CHECKING:
     from fedsir.data.federation import FederatedData
@@ -133,8 +134,8 @@ def run_jobs(
         while waiting or busy:
             while waiting and len(busy) < n_at_once:
                 job = waiting.pop(0)
-                where = Where(job.folder, workers // n_at_once, device, data_dir, download)
-                process = _JobProcess(context, job, where)
+                target = RunTarget(job.folder, workers // n_at_once, device, data_dir, download)
+                process = _JobProcess(context, job, target)
                 busy[process.connection] = process
                 progress.started(job)
             for ready in wait(list(busy)):
@@ -164,11 +165,11 @@ def run_jobs(
 class _JobProcess:
     """A process that makes one run and tells of it through a pipe."""
 
-    def __init__(self, context: Any, job: Job, where: Where) -> None:
+    def __init__(self, context: Any, job: Job, target: RunTarget) -> None:
         self.job = job
         self.connection, theirs = context.Pipe(duplex=False)
         # Plain values: a method in a file has a class that only the process which loaded it can name.
-        self._process = context.Process(target=_make_run, args=(theirs, job.config.tree(), where))
+        self._process = context.Process(target=_make_run, args=(theirs, job.config.tree(), target))
         with no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
             self._process.start()
         theirs.close()
@@ -191,7 +192,7 @@ class _JobProcess:
         self._process.join(timeout=10)
 
 
-class _Telling:
+class _Telling(Silent):
     """A run's progress, told through a pipe."""
 
     def __init__(self, connection: Connection) -> None:
@@ -205,15 +206,12 @@ class _Telling:
     def round_done(self, metrics: dict[str, Any]) -> None:
         self._connection.send({"what": "round", "round": metrics["round"], "accuracy": metrics.get("accuracy")})
 
-    def finished(self, result: dict[str, Any]) -> None:
-        """The result is told at the end."""
 
-
-def _make_run(connection: Connection, tree: Tree, where: Where) -> None:
+def _make_run(connection: Connection, tree: Tree, target: RunTarget) -> None:
     _end_with_parent()
     try:
-        where = Where(where.out, where.workers, where.device, where.data_dir, where.download, _Telling(connection))
-        connection.send({"what": "result", "result": run_experiment(parse_config(tree), where)})
+        target = replace(target, progress=_Telling(connection))
+        connection.send({"what": "result", "result": dict(run_experiment(parse_config(tree), target))})
     except FedsirError as problem:
         connection.send({"what": "failure", "failure": " ".join(str(problem).splitlines())})
     except Exception as problem:  # a fault of fedsir's or of a method's: told like any other, with its traceback

@@ -73,7 +73,7 @@ import sys, tomllib
 from pathlib import Path
 from fedsir.runs.config import parse_config
 from fedsir.runs.progress import Silent
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 
 class StopAfterRoundOne(Silent):
     def round_done(self, metrics):
@@ -83,7 +83,7 @@ class StopAfterRoundOne(Silent):
 for path in sorted(Path().glob("*.toml")):
     progress = StopAfterRoundOne() if sys.argv[1:] == ["begin"] else Silent()
     try:
-        run_experiment(parse_config(tomllib.loads(path.read_text())), Where(path.with_suffix(""), progress=progress))
+        run_experiment(parse_config(tomllib.loads(path.read_text())), RunTarget(path.with_suffix(""), progress=progress))
     except InterruptedError:
         pass
 """

@@ -15,7 +15,8 @@ from fedsir.engines.local import AnyCall
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import MethodError
-from fedsir.methods.fedsir import FedSIR, FedSIRConfig, FedSIRState
+from fedsir.methods.fedsir import FedSIR, FedSIRState
+from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.stages import train
 from fedsir.stages.split import OffDiagonal, split_clients
 
@@ -339,7 +340,7 @@ def peak_of_a_round(n_participants: int, model: dict[str, torch.Tensor]) -> int:
     split = split_clients(means)
     assert len(split.noisy) > len(split.clean) > 0
     fed = federation(behave, clients, initial_model=model)
-    method = FedSIR(FedSIRConfig(name="fedsir").scaled_to(10))
+    method = FedSIR(FedSIRConfig(name="fedsir").resolved(10))
     gc.collect()
     tracemalloc.start()
     state = method.round(1, FedSIRState(model=model, split=split, clean_reference=model), fed)

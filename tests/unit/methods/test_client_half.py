@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from fedsir.methods import local_training
-from fedsir.methods.base import Client, MethodConfig
+from fedsir.methods.settings import MethodConfig
+from fedsir.methods.base import Client
 from fedsir.methods.fedavg import FedAvg
-from fedsir.methods.fedsir import FedSIR, FedSIRConfig
+from fedsir.methods.fedsir_settings import FedSIRConfig
+from fedsir.methods.fedsir import FedSIR
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from fedsir.stages import train
@@ -22,7 +24,7 @@ MakeClient = Callable[..., Client]
 
 
 def fedsir(**settings: Any) -> FedSIR:
-    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", "batch_size": 8, **settings}).scaled_to(100))
+    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", "batch_size": 8, **settings}).resolved(100))
 
 
 # ---------------------------------------------------------------- the training loop

@@ -9,7 +9,8 @@ import torch
 from fake_federation import Diary, trained, weights
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT, Client
-from fedsir.methods.fedcorr import TOO_FEW, UNHEARD, FedCorr, FedCorrConfig, FedCorrState
+from fedsir.methods.fedcorr import TOO_FEW, UNHEARD, FedCorr, FedCorrState
+from fedsir.methods.fedcorr_settings import FedCorrConfig
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from fedsir.stages.split import ClientSplit
@@ -19,7 +20,7 @@ MakeClient = Callable[..., Client]
 
 
 def fedcorr(rounds: int = 100, **settings: Any) -> FedCorr:
-    return FedCorr(FedCorrConfig.model_validate({"name": "fedcorr", "batch_size": 8, **settings}).scaled_to(rounds))
+    return FedCorr(FedCorrConfig.model_validate({"name": "fedcorr", "batch_size": 8, **settings}).resolved(rounds))
 
 
 # ---------------------------------------------------------------- schedule

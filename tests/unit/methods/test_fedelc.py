@@ -9,8 +9,9 @@ import torch
 from fake_federation import FakeFederation, trained, weights
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
-from fedsir.methods.fedelc import FedELC, FedELCConfig
+from fedsir.methods.fedelc import FedELC
 from fedsir.methods.fedelc_math import first_label_logits, label_correction_loss
+from fedsir.methods.fedelc_settings import FedELCConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -19,7 +20,7 @@ MakeClient = Callable[..., Client]
 
 def fedelc(rounds: int = 100, **settings: Any) -> FedELC:
     tree = {"name": "fedelc", "batch_size": 8, "lr": 0.01, **settings}
-    return FedELC(FedELCConfig.model_validate(tree).scaled_to(rounds))
+    return FedELC(FedELCConfig.model_validate(tree).resolved(rounds))
 
 
 def wrong(n: int) -> list[int]:

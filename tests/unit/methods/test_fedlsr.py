@@ -10,7 +10,8 @@ import torch
 from fake_federation import FakeFederation, trained, weights
 from fedsir.data.preprocessing import Preprocessing
 from fedsir.methods.base import Client, ServerState
-from fedsir.methods.fedlsr import FedLSR, FedLSRConfig
+from fedsir.methods.fedlsr import FedLSR
+from fedsir.methods.fedlsr_settings import FedLSRConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -18,7 +19,7 @@ MakeClient = Callable[..., Client]
 
 
 def fedlsr(rounds: int = 100, **settings: Any) -> FedLSR:
-    return FedLSR(FedLSRConfig.model_validate({"name": "fedlsr", "batch_size": 8, **settings}).scaled_to(rounds))
+    return FedLSR(FedLSRConfig.model_validate({"name": "fedlsr", "batch_size": 8, **settings}).resolved(rounds))
 
 
 def test_the_consistency_weight_warms_up() -> None:

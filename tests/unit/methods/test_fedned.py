@@ -11,8 +11,9 @@ from fake_federation import FakeFederation, trained, weights
 from fedsir.data.source import Source
 from fedsir.errors import MethodError
 from fedsir.methods.base import Client, Server
-from fedsir.methods.fedned import FedNed, FedNedConfig, FedNedState
+from fedsir.methods.fedned import FedNed, FedNedState
 from fedsir.methods.fedned_math import negative_loss
+from fedsir.methods.fedned_settings import FedNedConfig
 from fedsir.methods.local_training import sure_labels
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
@@ -26,7 +27,7 @@ NOISY_MODEL = -10.0
 
 
 def fedned(rounds: int = 100, **settings: Any) -> FedNed:
-    return FedNed(FedNedConfig.model_validate({"name": "fedned", "batch_size": 8, **settings}).scaled_to(rounds))
+    return FedNed(FedNedConfig.model_validate({"name": "fedned", "batch_size": 8, **settings}).resolved(rounds))
 
 
 def test_warm_up_grows_with_the_rounds() -> None:

@@ -9,7 +9,8 @@ import torch
 from fake_federation import FakeFederation, trained, weights
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
-from fedsir.methods.fednoro import FedNoRo, FedNoRoConfig
+from fedsir.methods.fednoro import FedNoRo
+from fedsir.methods.fednoro_settings import FedNoRoConfig
 from fedsir.models.weights import weights_of
 from fedsir.stages import train
 from tiny_network import Tiny
@@ -18,7 +19,7 @@ MakeClient = Callable[..., Client]
 
 
 def fednoro(rounds: int = 100, **settings: Any) -> FedNoRo:
-    return FedNoRo(FedNoRoConfig.model_validate({"name": "fednoro", "batch_size": 8, **settings}).scaled_to(rounds))
+    return FedNoRo(FedNoRoConfig.model_validate({"name": "fednoro", "batch_size": 8, **settings}).resolved(rounds))
 
 
 def test_distillation_weight_over_the_rounds() -> None:
@@ -41,7 +42,7 @@ def test_the_ramp_begins_where_the_warm_up_ends() -> None:
 
 def test_resolved_settings_read_back_as_themselves() -> None:
     resolved = fednoro(30).config
-    assert FedNoRoConfig.model_validate(resolved.model_dump(mode="json")).scaled_to(500) == resolved
+    assert FedNoRoConfig.model_validate(resolved.model_dump(mode="json")).resolved(500) == resolved
 
 
 def test_noisy_clients_are_sent_the_weight() -> None:

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedsir.methods.fedsir import PAPER, FedSIR, FedSIRConfig, Relabel
+from fedsir.methods.fedsir import PAPER, FedSIR, Relabel
+from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.runs.config import parse_config
 
 
 def config(rounds: int = 100, **settings: Any) -> FedSIRConfig:
-    return FedSIRConfig.model_validate({"name": "fedsir", **settings}).scaled_to(rounds)
+    return FedSIRConfig.model_validate({"name": "fedsir", **settings}).resolved(rounds)
 
 
 def method(rounds: int = 100, **settings: Any) -> FedSIR:
@@ -80,7 +81,7 @@ def test_resolved_settings_read_back_as_themselves() -> None:
     for preset in ("authors", "paper"):
         resolved = config(rounds=30, preset=preset)
         again = FedSIRConfig.model_validate(resolved.model_dump(mode="json"))
-        assert again.scaled_to(500) == resolved  # nothing is left open that another length could change
+        assert again.resolved(500) == resolved  # nothing is left open that another length could change
 
 
 @pytest.mark.parametrize(

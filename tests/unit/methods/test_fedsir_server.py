@@ -9,14 +9,15 @@ import torch
 from fake_federation import FakeFederation, trained, weights
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT
-from fedsir.methods.fedsir import FedSIR, FedSIRConfig, FedSIRState
+from fedsir.methods.fedsir import FedSIR, FedSIRState
+from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.stages.split import ClientSplit
 
 NAN = math.nan
 
 
 def fedsir(**settings: Any) -> FedSIR:
-    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", **settings}).scaled_to(100))
+    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", **settings}).resolved(100))
 
 
 def told(mean: float, n_classes: int = 10) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from fake_federation import FakeFederation, trained, weights
 from fedsir.methods import local_training
 from fedsir.methods.base import DROPPED_OUT, Client
-from fedsir.methods.fednoro import FedNoRo, FedNoRoConfig
+from fedsir.methods.fednoro import FedNoRo
+from fedsir.methods.fednoro_settings import FedNoRoConfig
 from fedsir.methods.loss_identification import LossIdentificationState, usable_losses
 from fedsir.models.weights import weights_of
 from fedsir.stages import train
@@ -23,7 +24,7 @@ MakeClient = Callable[..., Client]
 
 
 def fednoro(rounds: int = 100, **settings: Any) -> FedNoRo:
-    return FedNoRo(FedNoRoConfig.model_validate({"name": "fednoro", "batch_size": 8, **settings}).scaled_to(rounds))
+    return FedNoRo(FedNoRoConfig.model_validate({"name": "fednoro", "batch_size": 8, **settings}).resolved(rounds))
 
 
 LOSSES = {"a": [0.50, 0.60], "b": [0.55, 0.52], "c": [2.00, 2.10], "d": [2.05, 1.90], "e": [0.58, NAN]}

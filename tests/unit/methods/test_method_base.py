@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from fedsir.errors import ConfigError
 from fedsir.methods import registry
-from fedsir.methods.base import Federation, Method, MethodConfig, Reply, ServerState, client_task
+from fedsir.methods.base import Federation, Method, Reply, ServerState, client_task
 from fedsir.methods.fedavg import FedAvg, average_by_samples, mean_loss
 from fedsir.methods.fedsir import FedSIR
+from fedsir.methods.settings import MethodConfig
 from fedsir.stages.split import OffDiagonal, split_clients
 
 

@@ -9,11 +9,11 @@ from fedsir.errors import ConfigError
 from fedsir.methods.registry import method_class
 from fedsir.runs.config import parse_config
 from fedsir.runs.recipes import resolve
-from fedsir.runs.runner import Where, default_out, run_experiment
+from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
 CODE = """
 from pydantic import Field
-from fedsir.methods.base import MethodConfig
+from fedsir.methods.settings import MethodConfig
 from fedsir.methods.fedavg import FedAvg
 
 class Mine(FedAvg):
@@ -54,7 +54,7 @@ def test_its_settings_are_checked_like_any_other(name: str) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_runs_in_workers_too(name: str, workers: int, tmp_path: Path) -> None:
     config = parse_config(tree(name))
-    result = run_experiment(config, Where(tmp_path / "run", workers=workers))
+    result = run_experiment(config, RunTarget(tmp_path / "run", workers=workers))
     assert result["method"] == "mine"
     assert "mine-" in default_out(config).name
 

@@ -9,7 +9,8 @@ import pytest
 from fake_federation import FakeFederation, trained, weights
 from fedsir.errors import MethodError
 from fedsir.methods.base import Client, ServerState
-from fedsir.methods.fedsir import FedSIR, FedSIRConfig
+from fedsir.methods.fedsir import FedSIR
+from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.pruning import Pruning, PruningConfig
 from fedsir.models.weights import weights_of
 from fedsir.stages.split import ClientSplit

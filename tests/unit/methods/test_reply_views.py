@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedsir.methods.reply_views import FieldOf, Joined
+from fedsir.methods.replies import FieldOf, Joined
 
 
 class OnDisk(Mapping[str, Any]):

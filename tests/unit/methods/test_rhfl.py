@@ -9,7 +9,8 @@ import torch
 from fake_federation import Diary, weights
 from fedsir.data.source import Source
 from fedsir.methods.base import Client
-from fedsir.methods.rhfl import RHFL, RHFLConfig, RHFLState
+from fedsir.methods.rhfl import RHFL, RHFLState
+from fedsir.methods.rhfl_settings import RHFLConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -17,7 +18,7 @@ MakeClient = Callable[..., Client]
 
 
 def rhfl(rounds: int = 100, **settings: Any) -> RHFL:
-    return RHFL(RHFLConfig.model_validate({"name": "rhfl", "batch_size": 8, **settings}).scaled_to(rounds))
+    return RHFL(RHFLConfig.model_validate({"name": "rhfl", "batch_size": 8, **settings}).resolved(rounds))
 
 
 def test_pretraining_grows_with_the_rounds() -> None:

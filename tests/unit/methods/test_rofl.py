@@ -9,7 +9,8 @@ import torch
 from fake_federation import FakeFederation, trained, weights
 from fedsir.methods import rofl_math as maths
 from fedsir.methods.base import Client
-from fedsir.methods.rofl import RoFL, RoFLConfig, RoFLState
+from fedsir.methods.rofl import RoFL, RoFLState
+from fedsir.methods.rofl_settings import RoFLConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -17,7 +18,7 @@ MakeClient = Callable[..., Client]
 
 
 def rofl(rounds: int = 100, **settings: Any) -> RoFL:
-    return RoFL(RoFLConfig.model_validate({"name": "rofl", "batch_size": 8, **settings}).scaled_to(rounds))
+    return RoFL(RoFLConfig.model_validate({"name": "rofl", "batch_size": 8, **settings}).resolved(rounds))
 
 
 # ---------------------------------------------------------------- schedules

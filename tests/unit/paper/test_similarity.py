@@ -10,7 +10,7 @@ from fedsir.errors import ConfigError, DataError
 from fedsir.paper.similarity import Similarity, best_spread_client, similarity_panels
 from fedsir.runs.config import RunConfig
 from fedsir.runs.recipes import resolve
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 from fedsir.stages.split import OffDiagonal
 
 SMALL = {"data": {"n_clients": 4, "n_train": 600, "n_test": 20}, "rounds": 1}
@@ -46,7 +46,7 @@ def test_the_same_settings_give_the_same_matrix(config: RunConfig, panels: Simil
 def test_it_is_what_the_client_tells_in_a_run(panels: Similarity, tmp_path: Path) -> None:
     noisy = {"noisy_clients": [panels.client], "noise_rate": 0.8}
     config = resolve("digits", {**SMALL, "data": {**SMALL["data"], **noisy}})  # type: ignore[dict-item]
-    run_experiment(config, Where(tmp_path / "run"))
+    run_experiment(config, RunTarget(tmp_path / "run"))
     told = json.loads((tmp_path / "run" / "identification.json").read_text())["split"]["statistics"][panels.client]
     assert told == pytest.approx([panels.off_diagonal[2].mean, panels.off_diagonal[2].energy])
 

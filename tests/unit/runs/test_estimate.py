@@ -12,7 +12,7 @@ from fedsir.data.source import load_source
 from fedsir.errors import DataError
 from fedsir.runs import estimate
 from fedsir.runs.config import RunConfig
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 from tiny_network import Tiny
 
 Settings = Callable[..., RunConfig]
@@ -26,7 +26,7 @@ def expected(config: RunConfig, workers: int = 1) -> dict[str, Any]:
 
 def test_the_plan_is_the_data_of_the_run(tmp_path: Path, tiny: Settings) -> None:
     planned = estimate.plan_run(tiny(), workers=1)
-    run_experiment(tiny(), Where(tmp_path / "run"))
+    run_experiment(tiny(), RunTarget(tmp_path / "run"))
     assert planned.pop("estimate")["seconds"] > 0
     assert json.loads((tmp_path / "run" / "data.json").read_text()) == planned
 

@@ -14,7 +14,7 @@ from fedsir.models.weights import weights_sha256
 from fedsir.runs import estimate
 from fedsir.runs.config import RunConfig
 from fedsir.runs.progress import Silent
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 
 Settings = Callable[..., RunConfig]
 RHFL = {"name": "rhfl", "pretrain_epochs": 1, "lr": 0.01}
@@ -27,7 +27,7 @@ def personal(tiny: Settings) -> RunConfig:
 
 def test_predictions_scores_and_models_of_every_client(personal: RunConfig, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    result = run_experiment(personal, Where(out))
+    result = run_experiment(personal, RunTarget(out))
     with np.load(out / "predictions.npz", allow_pickle=False) as file:
         predicted, labels = file["predicted"], file["labels"]
     assert predicted.shape == (3, 20)
@@ -54,7 +54,7 @@ def test_the_file_holds_the_models_that_were_scored(
         return original(self, model, n_test)
 
     monkeypatch.setattr(EngineFederation, "predict", noted)
-    run_experiment(personal, Where(tmp_path / "run"))
+    run_experiment(personal, RunTarget(tmp_path / "run"))
     model = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     written = [
         weights_sha256({name.removeprefix(f"{k}/"): t for name, t in model.items() if name.startswith(f"{k}/")})
@@ -74,19 +74,19 @@ class StopAtOnce(Silent):
 
 
 def test_a_run_goes_on_with_every_clients_own_model(personal: RunConfig, tmp_path: Path) -> None:
-    straight = run_experiment(personal, Where(tmp_path / "straight"))
+    straight = run_experiment(personal, RunTarget(tmp_path / "straight"))
     for _ in range(2):
         with pytest.raises(Stop):
-            run_experiment(personal, Where(tmp_path / "stopped", progress=StopAtOnce()))
-    again = run_experiment(personal, Where(tmp_path / "stopped"))
+            run_experiment(personal, RunTarget(tmp_path / "stopped", progress=StopAtOnce()))
+    again = run_experiment(personal, RunTarget(tmp_path / "stopped"))
     for key in ("accuracy", "accuracy_spread", "model_sha256", "bytes_up"):
         assert again[key] == straight[key]
-    assert run_experiment(personal, Where(tmp_path / "stopped")) == again  # reported from the folder
+    assert run_experiment(personal, RunTarget(tmp_path / "stopped")) == again  # reported from the folder
 
 
 def test_a_client_that_never_took_part_has_the_common_model(tiny: Settings, tmp_path: Path) -> None:
     config = tiny(method=RHFL, data={"n_train": 90}, rounds=1, dropout=0.9, seed=3)
-    run_experiment(config, Where(tmp_path / "run"))
+    run_experiment(config, RunTarget(tmp_path / "run"))
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     away = [k for k in "012" if all(k in line["failures"] for line in lines)]
     assert len(away) >= 2
@@ -95,7 +95,7 @@ def test_a_client_that_never_took_part_has_the_common_model(tiny: Settings, tmp_
 
 
 def test_one_model_has_no_spread(tiny: Settings, tmp_path: Path) -> None:
-    assert run_experiment(tiny(rounds=1), Where(tmp_path / "run"))["accuracy_spread"] is None
+    assert run_experiment(tiny(rounds=1), RunTarget(tmp_path / "run"))["accuracy_spread"] is None
 
 
 def test_an_estimate_counts_every_clients_model(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

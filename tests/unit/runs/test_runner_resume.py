@@ -18,7 +18,7 @@ from fedsir.runs.config import RunConfig
 from fedsir.runs.progress import Silent
 from fedsir.runs.recipes import resolve
 from fedsir.runs.run_folder import RunFolder
-from fedsir.runs.runner import Where, default_out, run_experiment
+from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
 Settings = Callable[..., RunConfig]
 Contents = Callable[[Path], dict[str, bytes]]
@@ -64,7 +64,7 @@ class Recorder(Silent):
 
 def stopped(config: RunConfig, out: Path, t: int) -> None:
     with pytest.raises(Stop):
-        run_experiment(config, Where(out, progress=StopAfter(t)))
+        run_experiment(config, RunTarget(out, progress=StopAfter(t)))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path,
     data = {"n_train": 60, "n_test": 20, "n_clients": 3}
     config = resolve("digits", {"rounds": 2, "method": FEDSIR, "data": data})
     out = tmp_path_factory.mktemp("finished") / "run"
-    return config, out, run_experiment(config, Where(out))
+    return config, out, run_experiment(config, RunTarget(out))
 
 
 # ---------------------------------------------------------------- a finished run
@@ -109,7 +109,7 @@ def test_a_finished_run_is_reported_and_not_run_again(
     config, out, result = finished
     before = contents(out)
     recorder = Recorder()
-    assert run_experiment(config, Where(out, workers=3, progress=recorder)) == result
+    assert run_experiment(config, RunTarget(out, workers=3, progress=recorder)) == result
     assert recorder.told == ["finished"]
     assert contents(out) == before
 
@@ -119,7 +119,7 @@ def test_a_run_that_was_moved_says_where_it_is_now(
 ) -> None:
     config, out, result = finished
     shutil.copytree(out, tmp_path / "moved")
-    again = run_experiment(config, Where(tmp_path / "moved"))
+    again = run_experiment(config, RunTarget(tmp_path / "moved"))
     assert again == result | {"run_dir": str(tmp_path / "moved")}
 
 
@@ -139,7 +139,7 @@ def test_a_finished_run_with_a_damaged_model_is_not_reported(
     else:
         path.write_bytes(content[: len(content) // 2] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(RunFolderError, match=r"model\.safetensors is missing or damaged: remove"):
-        run_experiment(config, Where(tmp_path / "run"))
+        run_experiment(config, RunTarget(tmp_path / "run"))
 
 
 def test_a_damaged_result_can_be_made_again(finished: tuple[RunConfig, Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_a_damaged_result_can_be_made_again(finished: tuple[RunConfig, Path, dic
     shutil.copytree(out, tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"result\.json is damaged: remove it"):
-        run_experiment(config, Where(tmp_path / "run"))
+        run_experiment(config, RunTarget(tmp_path / "run"))
     (tmp_path / "run" / "result.json").unlink()
-    again = run_experiment(config, Where(tmp_path / "run"))
+    again = run_experiment(config, RunTarget(tmp_path / "run"))
     assert again["model_sha256"] == result["model_sha256"]
     assert again["bytes_up"] == result["bytes_up"]
 
@@ -165,11 +165,11 @@ def test_a_run_stopped_after_every_round_ends_in_the_same_model(
         config, _, straight = finished
     else:
         config = tiny(method={"name": method})
-        straight = run_experiment(config, Where(tmp_path / "straight"))
+        straight = run_experiment(config, RunTarget(tmp_path / "straight"))
     for t in range(config.rounds + 1):
         stopped(config, tmp_path / "run", t)
     recorder = Recorder()
-    result = run_experiment(config, Where(tmp_path / "run", progress=recorder))
+    result = run_experiment(config, RunTarget(tmp_path / "run", progress=recorder))
     assert recorder.told == [[0, 1, 2], "finished"]
     same = set(result) - {"seconds", "run_dir"}
     assert {key: result[key] for key in same} == {key: straight[key] for key in same}
@@ -179,19 +179,19 @@ def test_seconds_add_up_over_attempts(tmp_path: Path, tiny: Settings) -> None:
     stopped(tiny(), tmp_path / "run", 1)
     [first] = (tmp_path / "run").glob("checkpoint-*")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    result = run_experiment(tiny(), Where(tmp_path / "run"))
+    result = run_experiment(tiny(), RunTarget(tmp_path / "run"))
     assert result["seconds"] > sum(line["seconds"] for line in lines)
     assert not first.exists()
 
 
 def test_a_round_that_has_metrics_but_no_checkpoint_is_done_again(tmp_path: Path, tiny: Settings) -> None:
-    straight = run_experiment(tiny(), Where(tmp_path / "straight"))
+    straight = run_experiment(tiny(), RunTarget(tmp_path / "straight"))
     out = tmp_path / "run"
     stopped(tiny(), out, 1)
     RunFolder(out).append_metrics({"round": 2, "accuracy": 7.0, "bytes_up": 10**9, "bytes_down": 10**9})
     with (out / "metrics.jsonl").open("ab") as file:
         file.write('{"round": 3, "participants": ["ü'.encode()[:-1])
-    result = run_experiment(tiny(), Where(out))
+    result = run_experiment(tiny(), RunTarget(out))
     assert result["model_sha256"] == straight["model_sha256"]
     assert result["bytes_up"] == straight["bytes_up"]
     assert result["best_accuracy"] <= 1
@@ -201,17 +201,17 @@ def test_a_round_that_has_metrics_but_no_checkpoint_is_done_again(tmp_path: Path
 def test_a_stop_before_the_first_checkpoint_begins_anew(
     tmp_path: Path, tiny: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    straight = run_experiment(tiny(), Where(tmp_path / "straight"))
+    straight = run_experiment(tiny(), RunTarget(tmp_path / "straight"))
 
     def stop(*_: Any) -> None:
         raise Stop
 
     monkeypatch.setattr(RunFolder, "write_checkpoint", stop)
     with pytest.raises(Stop):
-        run_experiment(tiny(), Where(tmp_path / "run"))
+        run_experiment(tiny(), RunTarget(tmp_path / "run"))
     monkeypatch.undo()
     recorder = Recorder()
-    assert run_experiment(tiny(), Where(tmp_path / "run", progress=recorder))["bytes_up"] == straight["bytes_up"]
+    assert run_experiment(tiny(), RunTarget(tmp_path / "run", progress=recorder))["bytes_up"] == straight["bytes_up"]
     assert recorder.told == [[], 0, 1, 2, "finished"]
 
 
@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_stops_the_run_and_changes_nothing(
     )
     before = contents(out)
     with pytest.raises(RunFolderError, match=f"{path.name} is damaged"):
-        run_experiment(tiny(), Where(out))
+        run_experiment(tiny(), RunTarget(out))
     after = contents(out)
     assert after.pop("provenance.json") and before.pop("provenance.json")
     assert after == before
@@ -246,14 +246,14 @@ def test_a_checkpoint_of_another_run_is_refused_though_whole(tmp_path: Path, tin
     mine.unlink()
     shutil.copy(foreign, out)
     with pytest.raises(RunFolderError, match=r"run: The checkpoint belongs to another run"):
-        run_experiment(tiny(seed=1), Where(out))
+        run_experiment(tiny(seed=1), RunTarget(out))
 
 
 def test_metrics_that_are_gone_are_missed(tmp_path: Path, tiny: Settings) -> None:
     stopped(tiny(), tmp_path / "run", 1)
     (tmp_path / "run" / "metrics.jsonl").unlink()
     with pytest.raises(RunFolderError, match=r"metrics\.jsonl lacks rounds"):
-        run_experiment(tiny(), Where(tmp_path / "run"))
+        run_experiment(tiny(), RunTarget(tmp_path / "run"))
 
 
 def own_data(path: Path, seed: int) -> RunConfig:
@@ -268,22 +268,22 @@ def test_data_that_changed_since_stop_the_run(tmp_path: Path) -> None:
     stopped(config, tmp_path / "run", 1)
     own_data(tmp_path / "own.npz", seed=2)
     with pytest.raises(RunFolderError, match=r"data have changed since this run began in .*run"):
-        run_experiment(config, Where(tmp_path / "run"))
+        run_experiment(config, RunTarget(tmp_path / "run"))
     own_data(tmp_path / "own.npz", seed=1)
-    assert run_experiment(config, Where(tmp_path / "run"))["rounds"] == 2
+    assert run_experiment(config, RunTarget(tmp_path / "run"))["rounds"] == 2
 
 
 def test_settings_that_fail_on_the_data_do_not_claim_the_folder(tmp_path: Path, tiny: Settings) -> None:
     out = tmp_path / "run"
     with pytest.raises(ConfigError, match=r"data\.n_train"):
-        run_experiment(tiny(data={"n_train": 5000}), Where(out))
-    assert run_experiment(tiny(), Where(out))["rounds"] == 2
+        run_experiment(tiny(data={"n_train": 5000}), RunTarget(out))
+    assert run_experiment(tiny(), RunTarget(out))["rounds"] == 2
 
 
 def test_training_that_diverges_says_so_and_keeps_the_rounds_before(tmp_path: Path, tiny: Settings) -> None:
     out = tmp_path / "run"
     with pytest.raises(MethodError, match=r"Round \d: all 3 clients failed; .*not finite\. .*lower method\.lr"):
-        run_experiment(tiny(method={"lr": 1e30}, rounds=4), Where(out))
+        run_experiment(tiny(method={"lr": 1e30}, rounds=4), RunTarget(out))
     assert len(list(out.glob("checkpoint-*.safetensors"))) == 1
     assert not (out / "result.json").exists()
 
@@ -293,19 +293,19 @@ def test_a_device_that_is_not_here_is_refused_before_anything_is_written(
     tmp_path: Path, tiny: Settings, device: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"device: there is no {device!r} on this machine; use cpu"):
-        run_experiment(tiny(), Where(tmp_path / "run", device=device))
+        run_experiment(tiny(), RunTarget(tmp_path / "run", device=device))
     assert not (tmp_path / "run").exists()
 
 
 def test_workers_below_one_are_refused(tmp_path: Path, tiny: Settings) -> None:
     with pytest.raises(ConfigError, match="workers"):
-        run_experiment(tiny(), Where(tmp_path / "run", workers=0))
+        run_experiment(tiny(), RunTarget(tmp_path / "run", workers=0))
 
 
 def test_data_that_are_not_there_are_said(tmp_path: Path) -> None:
     config = resolve("cifar10", {"method": {"name": "fedavg"}})
     with pytest.raises(DataError, match="nowhere"):
-        run_experiment(config, Where(tmp_path / "run", data_dir=tmp_path / "nowhere"))
+        run_experiment(config, RunTarget(tmp_path / "run", data_dir=tmp_path / "nowhere"))
 
 
 # ---------------------------------------------------------------- names

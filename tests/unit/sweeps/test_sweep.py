@@ -12,7 +12,7 @@ from rich.console import Console
 from fedsir.errors import ConfigError, FedsirError, RunFolderError
 from fedsir.runs.config import RunConfig
 from fedsir.runs.recipes import resolve
-from fedsir.runs.runner import Where, run_experiment
+from fedsir.runs.runner import RunTarget, run_experiment
 from fedsir.sweeps import clock as sweep_clock
 from fedsir.sweeps.clock import SweepClock
 from fedsir.sweeps.estimate import estimate_jobs, time_in_all
@@ -62,7 +62,7 @@ def test_runs_are_those_of_fedsir_run_and_are_not_made_twice(tmp_path: Path) -> 
     first, again = Diary(), Diary()
     outcome = run_jobs(jobs, first, workers=2)
     assert outcome.failures == {}
-    alone = run_experiment(tiny(1), Where(tmp_path / "alone"))
+    alone = run_experiment(tiny(1), RunTarget(tmp_path / "alone"))
     assert outcome.results[jobs[1].name]["model_sha256"] == alone["model_sha256"]
     assert first.lines[0] == ("began", 3, 0)
     assert [line for line in first.lines if line[:2] == ("round", jobs[0].name)] == [
@@ -96,7 +96,7 @@ def test_one_run_gets_all_workers(tmp_path: Path) -> None:
 
 def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
     (job,) = jobs_for([tiny(0)], tmp_path)
-    run_experiment(tiny(1), Where(job.folder))
+    run_experiment(tiny(1), RunTarget(job.folder))
     with pytest.raises(RunFolderError, match="seed is 1 there, 0 now"):
         run_jobs([job], Diary(), workers=1)
     with pytest.raises(ConfigError, match="workers"):
@@ -104,7 +104,7 @@ def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_is_found_under_any_name_and_without_settings_that_came_later(tmp_path: Path) -> None:
-    run_experiment(tiny(0), Where(tmp_path / "mine"))
+    run_experiment(tiny(0), RunTarget(tmp_path / "mine"))
     settings = tmp_path / "mine" / "config.toml"
     older = [line for line in settings.read_text().splitlines() if not line.startswith("dropout")]
     assert len(older) == len(settings.read_text().splitlines()) - 1
@@ -125,7 +125,7 @@ def test_looking_for_runs_loads_no_code_that_was_not_named(tmp_path: Path) -> No
 def test_estimates_know_what_is_done(tmp_path: Path) -> None:
     configs = [tiny(0, rounds=3), tiny(1, rounds=3), tiny(2, rounds=3)]
     finished, begun, untouched = jobs_for(configs, tmp_path)
-    run_experiment(configs[0], Where(finished.folder))
+    run_experiment(configs[0], RunTarget(finished.folder))
     begun.folder.mkdir()
     (begun.folder / "metrics.jsonl").write_text('{"round": 0}\n{"round": 1}\n')
     estimates = estimate_jobs([finished, begun, untouched])
@@ -233,7 +233,7 @@ def test_a_device_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_of_several_folders_with_the_same_settings_the_finished_one_is_taken(tmp_path: Path) -> None:
-    run_experiment(tiny(0), Where(tmp_path / "m"))
+    run_experiment(tiny(0), RunTarget(tmp_path / "m"))
     shutil.copytree(tmp_path / "m", tmp_path / "zz")
     shutil.copytree(tmp_path / "m", tmp_path / "aa")
     for name in ("aa", "zz"):
