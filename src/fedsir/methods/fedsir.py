@@ -232,7 +232,7 @@ class FedSIR(SpectralIdentification):
 
     def gather_references(self, from_clean: Mapping[str, Reply], fed: Federation) -> References | None:
         """Average the clean clients' spectra, leaving out answers that are not what they claim; None without any."""
-        received = {k: reply["spectra"] for k, reply in from_clean.items()}
+        received = {k: methods.local_training.as_arrays(reply["spectra"]) for k, reply in from_clean.items()}
         spectra_by_client, faults = stages.relabel.usable_spectra(received)
         for k, fault in faults.items():
             fed.reject(k, f"its spectra are unusable: {fault}")
@@ -280,14 +280,13 @@ class FedSIR(SpectralIdentification):
     ) -> Reply:
         """Relabel when references came (Algorithm 3), then train on the corrected labels, distilling the teacher."""
         if references is not None and clean_reference is not None:
-            relabelling = methods.local_training.relabel_client(
+            corrected, is_undecided = methods.local_training.relabel_client(
                 client,
                 client.module(clean_reference),
-                stages.relabel.References(**references),
+                stages.relabel.References(**methods.local_training.as_arrays(references)),
                 self.config.relabel.rule,
             )
-            client.state["corrected_labels"] = relabelling.labels
-            client.state["is_undecided"] = relabelling.is_undecided
+            client.state |= {"corrected_labels": corrected, "is_undecided": is_undecided}
         undecided = client.state.get("is_undecided")
         is_distilled = None if undecided is None or self.config.kd.on == "all" else undecided.to(client.device)
         adjustment = self.adjustment(client)

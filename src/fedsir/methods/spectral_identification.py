@@ -25,9 +25,7 @@ from fedsir.methods.base import (
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedsir.data.arrays import Counts
+    from fedsir.data.arrays import Counts, Floats
 
 TWO_CLASSES = "Give clients samples of two classes or more (data.partition, data.alpha)"
 
@@ -77,7 +75,7 @@ class SpectralIdentification(Method):
         similarity, reply = self.class_similarity(client, model)
         return reply | {"statistics": asdict(stages.identify.off_diagonal_stats(similarity))}
 
-    def class_similarity(self, client: Client, model: Weights) -> tuple[Tensor, Payload]:
+    def class_similarity(self, client: Client, model: Weights) -> tuple[Floats, Payload]:
         """Return the class similarities of a client that has trained a little, (C, C), and what training tells.
 
         The matrix stays with the client; the paper's Figure 2 shows it.

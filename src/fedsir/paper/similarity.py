@@ -187,4 +187,4 @@ def _stage_one(
     call = Call(client, "identify", round=0, state=encode({}), own=encode({}))
     method: Any = method_class(config.method.name)(config.method)
     similarity, _ = method.class_similarity(host.client(call), initial)
-    return similarity.cpu().numpy(), stages.identify.off_diagonal_stats(similarity)
+    return similarity, stages.identify.off_diagonal_stats(similarity)
