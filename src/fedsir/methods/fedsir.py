@@ -161,9 +161,9 @@ class FedSIR(SpectralIdentification):
     def round(self, t: int, state: FedSIRState, fed: Federation) -> FedSIRState:
         """Stages II and III: clean clients train and teach, noisy clients relabel and train, the server averages."""
         assert state.split is not None, "Stage I sets it"
-        trusted, accused = frozenset(state.split.clean), frozenset(state.split.noisy)
+        trusted, untrusted = frozenset(state.split.clean), frozenset(state.split.untrusted)
         clean = [k for k in fed.participants if k in trusted]
-        noisy = [k for k in fed.participants if k in accused]
+        noisy = [k for k in fed.participants if k in untrusted]
         relabels_now = self.relabels_in(t)
         reference = state.clean_reference if relabels_now else None
         from_own = self.config.relabel.spectra_from == "own_model"

@@ -48,7 +48,7 @@ def test_mean_and_energy_by_hand() -> None:
     assert told.mean == pytest.approx(0.4)  # (0.2 + 0.4 + 0.6) / 3
     assert told.energy == pytest.approx((0.04 + 0.16 + 0.36) / 3)
     assert told.n_usable_classes == 3
-    assert told.is_defined
+    assert told.fault is None
 
 
 def test_absent_classes_are_undefined_and_left_out() -> None:
@@ -66,7 +66,7 @@ def test_fewer_than_two_classes_say_nothing(labels: list[int]) -> None:
     assert math.isnan(told.mean)
     assert math.isnan(told.energy)
     assert told.n_usable_classes == len(set(labels))
-    assert not told.is_defined
+    assert told.fault == f"only {len(set(labels))} usable class(es); two are needed"
 
 
 @pytest.mark.parametrize(
