@@ -75,9 +75,8 @@ def memory_average(n_clients: int) -> float:
 
 
 def time_spectra(n_samples: int, n_classes: int, n_features: int) -> float:
-    generator = torch.Generator().manual_seed(0)
-    features = torch.rand(n_samples, n_features, generator=generator)
-    labels = torch.arange(n_samples) % n_classes
+    features = np.random.default_rng(0).random((n_samples, n_features), dtype=np.float32)
+    labels = np.arange(n_samples) % n_classes
 
     def spectra() -> None:
         collected = class_features(features, labels, n_classes)

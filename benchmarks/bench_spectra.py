@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -19,7 +20,7 @@ from benchmarks.measure import Outcome, interleave, seconds_of
 from fedsir.data.federation import FederatedData
 from fedsir.methods.local_training import FEATURE_BATCH, HELD_BATCHES
 from fedsir.runs.provenance import cores
-from fedsir.stages.spectrum import ClassFeatures
+from fedsir.stages.spectrum import Array, ClassFeatures
 
 N, D, N_CLIENTS = 50_000, 512, 10
 
@@ -58,12 +59,12 @@ def alone(n_classes: int, *, is_leading_enough: bool) -> Outcome:
     Stage I needs only leading directions, Stage II all singular values and a few vectors more.
     """
     n = N // N_CLIENTS
-    generator = torch.Generator().manual_seed(0)
-    features = torch.rand(n, D, generator=generator)
-    labels = torch.randint(n_classes, (n,), generator=generator)
+    random = np.random.default_rng(0)
+    features = random.random((n, D), dtype=np.float32)
+    labels = random.integers(n_classes, size=n)
     torch.set_num_threads(1)
 
-    def ours() -> list[Tensor]:
+    def ours() -> list[Array]:
         collected = ClassFeatures(n_classes, D)
         for start in range(0, n, FEATURE_BATCH * HELD_BATCHES):  # as features stream by on a client
             rows = slice(start, start + FEATURE_BATCH * HELD_BATCHES)
@@ -74,7 +75,7 @@ def alone(n_classes: int, *, is_leading_enough: bool) -> Outcome:
 
     def reference() -> list[Tensor]:
         by_class: list[list[Tensor]] = [[] for _ in range(n_classes)]
-        for row, label in zip(features, labels, strict=True):
+        for row, label in zip(torch.from_numpy(features), labels, strict=True):
             by_class[int(label)].append(row)
         return [torch.linalg.svd(torch.stack(rows), full_matrices=False)[2] for rows in by_class]
 

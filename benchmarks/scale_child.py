@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedsir.runs.config import RunConfig
 from fedsir.runs.estimate import plan_run
@@ -73,19 +72,18 @@ def plan(n_clients: int, per_client: int) -> dict[str, Any]:
 
 def stage_one(n_clients: int, per_client: int, n_features: int, n_classes: int) -> dict[str, Any]:
     """Identify noisy clients from synthetic features, client by client; return seconds and whether all were right."""
-    torch.set_num_threads(1)
     split_clients({str(k): OffDiagonal(0.1 * k, 0.1 * k, 2) for k in range(4)})  # loads scikit-learn
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.eye(n_classes, n_features) + 0.3 * torch.rand(n_classes, n_features, generator=generator)
-    true = torch.arange(per_client) % n_classes
+    random = np.random.default_rng(0)
+    centres = np.eye(n_classes, n_features) + 0.3 * random.random((n_classes, n_features))
+    true = np.arange(per_client) % n_classes
     n_noisy = round(NOISY_SHARE * n_clients)
     told: dict[str, OffDiagonal] = {}
     seconds = 0.0
     for k in range(n_clients):
-        features = (centres[true] + 0.15 * torch.randn(per_client, n_features, generator=generator)).clamp_min(0)
-        shift = torch.randint(1, n_classes, (per_client,), generator=generator)
-        is_wrong = (torch.rand(per_client, generator=generator) < 0.6) & (k < n_noisy)
-        given = torch.where(is_wrong, (true + shift) % n_classes, true)
+        features = (centres[true] + 0.15 * random.standard_normal((per_client, n_features))).clip(min=0)
+        shift = random.integers(1, n_classes, per_client)
+        is_wrong = (random.random(per_client) < 0.6) & (k < n_noisy)
+        given = np.where(is_wrong, (true + shift) % n_classes, true)
         began = time.process_time()
         directions = class_directions(class_features(features, given, n_classes))
         told[str(k)] = off_diagonal_stats(class_similarity(directions))

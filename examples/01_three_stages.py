@@ -22,13 +22,13 @@ pixels, digits = load_digits(return_X_y=True)
 rng = np.random.default_rng(0)
 names = ("mary", "nils", "otto", "paul", "quinn", "rosa")
 rows = dict(zip(names, np.array_split(rng.permutation(len(digits)), len(names)), strict=True))
-features = {k: torch.tensor(pixels[r], dtype=torch.float32) for k, r in rows.items()}
-true = {k: torch.tensor(digits[r], dtype=torch.int64) for k, r in rows.items()}
-given = {k: labels.clone() for k, labels in true.items()}
+features = {k: pixels[r] for k, r in rows.items()}
+true = {k: digits[r] for k, r in rows.items()}
+given = {k: labels.copy() for k, labels in true.items()}
 for k in REALLY_NOISY:
-    is_flipped = torch.from_numpy(rng.random(len(given[k])) < NOISE_RATE)
-    shift = torch.from_numpy(rng.integers(1, N_CLASSES, len(given[k])))
-    given[k] = torch.where(is_flipped, (true[k] + shift) % N_CLASSES, true[k])
+    is_flipped = rng.random(len(given[k])) < NOISE_RATE
+    shift = rng.integers(1, N_CLASSES, len(given[k]))
+    given[k] = np.where(is_flipped, (true[k] + shift) % N_CLASSES, true[k])
 
 # Stage I, on each client: how alike are my classes? Only two numbers leave the client.
 collected = {k: class_features(features[k], given[k], N_CLASSES) for k in names}
@@ -49,11 +49,11 @@ references = aggregate_references(spectra, weight="count_gap_share", min_samples
 # Stage II, on each noisy client: a label changes only where both scores name the same class.
 for k in split.noisy:
     corrected = relabel(features[k], given[k], references).labels
-    before, after = ((labels != true[k]).float().mean().item() for labels in (given[k], corrected))
+    before, after = ((labels != true[k]).mean() for labels in (given[k], corrected))
     print(f"Stage II   {k:6} wrong labels {before:.0%} before, {after:.0%} after")
 
 # Stage III, one piece of it: a noisy client's model counts less, the farther it is from the clean ones.
-class_means = {k: torch.stack([features[k][given[k] == c].mean(0) for c in range(N_CLASSES)]) for k in names}
+class_means = {k: torch.tensor([features[k][given[k] == c].mean(0) for c in range(N_CLASSES)]) for k in names}
 shares = daagg_weights({k: {"means": m} for k, m in class_means.items()}, {k: len(rows[k]) for k in names}, split.clean)
 for k, share in shares.items():
     print(f"Stage III  {k:6} weight {share:.1%} (by sample count {len(rows[k]) / len(digits):.1%})")

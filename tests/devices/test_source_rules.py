@@ -33,17 +33,18 @@ MOVES_WITH_A_REASON = {
     "methods/fedcorr.py:FedCorr.visit": "losses stay with the client, in its state, on the CPU",
     "methods/fedelc.py:FedELC.train_noisy": "labels that were learnt stay with the client, in its state, on the CPU",
     "methods/local_training.py:mean_loss_by_class": "a few sums in float64, which an accelerator may not have",
+    "methods/local_training.py:as_arrays": "they came by the wire: they are on the CPU",
+    "methods/local_training.py:class_features_of": "spectra need float64, which an accelerator may not have",
     "methods/local_training.py:relabel_client": "corrected labels stay with the client, in its state, on the CPU",
     "methods/local_training.py:sure_labels": "they choose among a client's data, which are on the CPU",
     "models/weights.py:weights_sha256": "a hash reads bytes in the host's memory",
-    "paper/similarity.py:_stage_one": "a matrix of similarities, for NumPy to draw",
     "methods/fedcorr_math.py:noise_level": "losses out of the client's state are on the CPU, for scikit-learn",
     "methods/lid.py:local_intrinsic_dimension": "distances need float64, which an accelerator may not have",
-    "stages/spectrum.py:ClassFeatures.include": "spectra need float64 and are summed on the CPU",
 }
 
 # Where a tensor may be made without saying on which device, and why.
 FACTORIES_WITH_A_REASON = {
+    "methods/local_training.py:relabel_client": "corrected labels stay with the client, in its state, on the CPU",
     "models/build.py:_check_contract": "a model is built and tried on the CPU",
     "models/compact_resnet18.py:full_weights": "the server exports a model, on the CPU",
     "models/position_major.py:_along": "constants, made on the CPU in float64 for `_transforms`, which moves them",

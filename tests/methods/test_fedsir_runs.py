@@ -75,7 +75,8 @@ def test_one_class_on_a_client_is_told_apart_from_noise(run_tiny: Runner, deal: 
     rows = {str(k): list(range(60 * k, 60 * k + 60)) for k in range(4)}
     rows["ones"] = np.flatnonzero(digits.train_labels == 1)[-20:].tolist()
     run = run_tiny("fedsir", federation=deal(rows))
-    assert "ones" in run.result["noisy_clients"]
+    assert "ones" not in {*run.result["noisy_clients"], *run.result["clean_clients"]}
+    assert list(run.result["not_assessed"]) == ["ones"]
     split = json.loads((run.folder / "identification.json").read_text())["split"]
     assert split["not_assessed"] == {"ones": "only 1 usable class(es); two are needed"}
     assert split["statistics"]["ones"] == [None, None]

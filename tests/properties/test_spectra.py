@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-import torch
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,24 +15,22 @@ SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 9))  # n < d, n = d, n > d
 SEED = st.integers(0, 2**31)
 
 
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
 
 
-def one_class(features: torch.Tensor) -> ClassFeatures:
-    return class_features(features, torch.zeros(len(features), dtype=torch.int64), 1)
+def one_class(features: np.ndarray) -> ClassFeatures:
+    return class_features(features, np.zeros(len(features), np.int64), 1)
 
 
 @given(shape=SHAPES, seed=SEED, n_copies=st.integers(1, 3))
 def test_rows_and_gram_matrices_equal_the_svd(shape: tuple[int, int], seed: int, n_copies: int) -> None:
-    features = normal(seed, *shape).repeat(n_copies, 1)  # copies make it rank-deficient
+    features = np.tile(normal(seed, *shape), (n_copies, 1))  # copies make it rank-deficient
     spectrum = one_class(features).spectrum(0)
-    _, sigma, rows = torch.linalg.svd(features, full_matrices=False)
+    _, sigma, rows = np.linalg.svd(features, full_matrices=False)
     assert spectrum.singular_values.shape == sigma.shape
-    assert torch.allclose(spectrum.singular_values, sigma, atol=1e-6)
-    assert torch.allclose(
-        spectrum.right_vectors @ spectrum.right_vectors.T, torch.eye(len(sigma), dtype=torch.float64), atol=1e-8
-    )
+    assert np.allclose(spectrum.singular_values, sigma, atol=1e-6)
+    assert np.allclose(spectrum.right_vectors @ spectrum.right_vectors.T, np.eye(len(sigma)), atol=1e-8)
     for i, value in enumerate(sigma.tolist()):
         neighbours = [abs(value - other) for j, other in enumerate(sigma.tolist()) if j != i]
         if value > 1e-3 and min(neighbours, default=1.0) > 1e-3:  # the vector of a simple value is unique up to sign
@@ -42,7 +40,7 @@ def test_rows_and_gram_matrices_equal_the_svd(shape: tuple[int, int], seed: int,
 @given(seed=SEED, d=st.integers(1, 16), cuts=st.lists(st.integers(0, 40), max_size=4))
 def test_batches_say_the_same_as_the_whole(seed: int, d: int, cuts: list[int]) -> None:
     features = normal(seed, 40, d)
-    labels = torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(seed))
+    labels = np.random.default_rng(seed).integers(0, 3, 40)
     whole = class_features(features, labels, 4)
     parts = ClassFeatures(4, d)
     for a, b in pairwise([0, *sorted(cuts), 40]):
@@ -50,15 +48,15 @@ def test_batches_say_the_same_as_the_whole(seed: int, d: int, cuts: list[int]) -
     assert parts.counts.tolist() == whole.counts.tolist()
     for label in range(4):
         plain = features[labels == label]
-        assert torch.allclose(parts.gram(label), plain.T @ plain, atol=1e-12)
-        assert torch.allclose(whole.gram(label), plain.T @ plain, atol=1e-12)
+        assert np.allclose(parts.gram(label), plain.T @ plain, atol=1e-12)
+        assert np.allclose(whole.gram(label), plain.T @ plain, atol=1e-12)
         assert parts.n_kept(label) == whole.n_kept(label) <= d * d
 
 
 @given(seed=SEED)
 def test_a_rotation_of_the_feature_space_leaves_the_statistics(seed: int) -> None:
-    features, labels = normal(seed, 30, 6), torch.arange(30) % 3
-    rotation, _ = torch.linalg.qr(normal(seed + 1, 6, 6))
+    features, labels = normal(seed, 30, 6), np.arange(30) % 3
+    rotation, _ = np.linalg.qr(normal(seed + 1, 6, 6))
     told = [
         off_diagonal_stats(class_similarity(class_directions(class_features(z, labels, 3))))
         for z in (features, features @ rotation, 7 * features)
@@ -70,7 +68,7 @@ def test_a_rotation_of_the_feature_space_leaves_the_statistics(seed: int) -> Non
 
 @given(seed=SEED, n_classes=st.integers(2, 5))
 def test_statistics_are_bounded(seed: int, n_classes: int) -> None:
-    features, labels = normal(seed, 25, 4), torch.arange(25) % n_classes
+    features, labels = normal(seed, 25, 4), np.arange(25) % n_classes
     told = off_diagonal_stats(class_similarity(class_directions(class_features(features, labels, n_classes))))
     assert told.n_usable_classes == n_classes
     assert 0 <= told.mean <= 1 + 1e-12
@@ -83,7 +81,7 @@ def test_statistics_are_bounded(seed: int, n_classes: int) -> None:
     ratio=st.floats(0.1, 50),
 )
 def test_the_dominant_block_is_the_smallest_that_reaches_the_ratio(sigma: list[float], ratio: float) -> None:
-    k = dominant_block(torch.tensor(sigma, dtype=torch.float64), ratio)
+    k = dominant_block(np.array(sigma), ratio)
     assert 1 <= k <= len(sigma)
     assert sum(sigma[:k]) * (1 + 1e-9) >= ratio * sum(sigma[k:])
     assert all(sum(sigma[:j]) < ratio * sum(sigma[j:]) * (1 + 1e-9) for j in range(1, k))
@@ -97,15 +95,15 @@ def test_the_dominant_block_is_the_smallest_that_reaches_the_ratio(sigma: list[f
     labels=st.lists(st.integers(0, 2), min_size=1, max_size=20),
 )
 def test_what_a_clean_client_sends_is_sound(seed: int, rank: int, variant: Any, labels: list[int]) -> None:
-    y = torch.tensor(labels)
+    y = np.array(labels)
     spectra = extract_spectra(class_features(normal(seed, len(labels), 6), y, 4), rank, variant)
     assert fault_of(spectra) is None
-    assert spectra.counts.tolist() == torch.bincount(y, minlength=4).tolist()
+    assert spectra.counts.tolist() == np.bincount(y, minlength=4).tolist()
     for label in range(4):
         kept = int(spectra.residual_ranks[label])
         assert kept <= rank
-        basis = torch.cat([spectra.directions[label][None], spectra.residuals[label, :kept]])
+        basis = np.concatenate([spectra.directions[label][None], spectra.residuals[label, :kept]])
         present = spectra.counts[label] > 0
-        expected = torch.eye(1 + kept) if present else torch.zeros(1, 1)
-        assert torch.allclose(basis @ basis.T, expected, atol=1e-4)  # residuals are orthogonal to the direction
+        expected = np.eye(1 + kept) if present else np.zeros((1, 1))
+        assert np.allclose(basis @ basis.T, expected, atol=1e-4)  # residuals are orthogonal to the direction
         assert not spectra.residuals[label, kept:].any()

@@ -13,6 +13,11 @@ from fedsir.cli.options import size
 from fedsir.runs.progress import duration
 
 MOST_NAMES = 20
+GROUPS = {
+    "asked for": "two groups were asked for, not found",
+    "found": "two groups found",
+    "not found": "no convincing sign of two groups",
+}
 
 
 def result_table(results: Sequence[Mapping[str, Any]]) -> None:
@@ -55,17 +60,25 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _verdict(result: Mapping[str, Any]) -> str:
-    """Return who was called noisy, as many names as a line holds."""
-    noisy, n_clean = result["noisy_clients"], len(result["clean_clients"])
-    evidence = result["evidence"]
-    why = ""
+    """Return who was called noisy and why, and who could not be assessed."""
+    noisy, n_clean, reasons = result["noisy_clients"], len(result["clean_clients"]), result.get("not_assessed") or {}
+    evidence, why = result["evidence"], ""
     if evidence is not None:
-        apart = f"two groups {evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g}"
-        why = f" ({apart})" if noisy else f" (no convincing sign of two groups: {apart})"
-    if not noisy:
-        return f"{result['method']} called all {n_clean:,} clients clean{why}"
-    shown = ", ".join(noisy[:MOST_NAMES]) + (", … (result.json has them all)" if len(noisy) > MOST_NAMES else "")
-    return f"{result['method']} called {len(noisy):,} of {len(noisy) + n_clean:,} clients noisy: {shown}{why}"
+        how = result.get("two_groups", "found" if noisy else "not found")  # older results do not say
+        why = f" ({GROUPS[how]}: {evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g})"
+    if noisy:
+        n = len(noisy) + n_clean + len(reasons)
+        verdict = f"{result['method']} called {len(noisy):,} of {n:,} clients noisy: {_names(noisy)}{why}"
+    else:
+        verdict = f"{result['method']} called all {n_clean:,} {'assessed ' if reasons else ''}clients clean{why}"
+    for reason in dict.fromkeys(reasons.values()):
+        verdict += f"; not assessed ({reason}): {_names([k for k, why_not in reasons.items() if why_not == reason])}"
+    return verdict
+
+
+def _names(clients: list[str]) -> str:
+    """Return as many names as a line holds."""
+    return ", ".join(clients[:MOST_NAMES]) + (", … (result.json has them all)" if len(clients) > MOST_NAMES else "")
 
 
 def _share(value: float | None) -> str:

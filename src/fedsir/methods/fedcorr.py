@@ -123,10 +123,10 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
                 "method.iterations or participation, lower dropout, give clients more samples, or use fedavg."
             )
         split = split_by_score(lid, {k: TOO_FEW if k in n_visits else NOT_VISITED for k in fed.clients if k not in lid})
-        accused = frozenset(split.noisy)
+        accused = frozenset(split.untrusted)
         corrections = fed.ask(self.correct, [k for k in losses if k in lid and k in accused], model=model)
         # Of those who were clean before, the level 0 was no estimate.
-        known = frozenset(state.split.noisy) & accused if state.split else frozenset()
+        known = frozenset(state.split.untrusted) & accused if state.split else frozenset()
         noise_levels = {k: level for k, level in state.noise_levels.items() if k in known}
         noise_levels |= {k: reply.noise_level for k, reply in corrections.items()} | dict.fromkeys(split.clean, 0.0)
         fed.record(
@@ -147,7 +147,7 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
     def usual_training(self, state: FedCorrState, fed: Federation) -> FedCorrState:
         """Train on everybody; a noisy client corrects its labels once more before its first round here."""
         assert state.split is not None, "pre-processing ends with a split"
-        due = set(state.split.noisy) - set(state.finished)
+        due = set(state.split.untrusted) - set(state.finished)
         each = {k: {"corrects": k in due} for k in fed.participants}
         replies = fed.ask(self.train, fed.participants, each=each, model=state.model)
         fed.record(loss=mean_loss(replies), relabelled=sum(reply.n_corrected for reply in replies.values()))

@@ -113,11 +113,11 @@ class FedNed(Method[FedNedConfig, FedNedState]):
         extreme = [k for k in fed.clients if k in accused or k in flagged]
         shares = state.shares | shares
         split = ClientSplit(
-            clean=tuple(k for k in fed.clients if k not in extreme),
+            clean=tuple(k for k in fed.clients if k in shares and k not in extreme),
             noisy=tuple(extreme),
             statistics={k: (share,) for k, share in shares.items()},
             posterior_noisy={},
-            not_assessed={},
+            not_assessed={k: fed.failures.get(k, "not seen yet") for k in fed.clients if k not in shares},
             evidence=None,
             has_two_groups=bool(extreme),
         )

@@ -15,7 +15,14 @@ from fedsir.errors import MethodError
 from fedsir.methods.averaging import aggregation_shares, average_by_samples, average_by_shares, mean_loss
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, ServerState, client_task
 from fedsir.methods.fedsir_settings import FedSIRConfig
-from fedsir.methods.local_training import Batch, class_features_of, relabel_client, teacher_logits, train_with
+from fedsir.methods.local_training import (
+    Batch,
+    as_arrays,
+    class_features_of,
+    relabel_client,
+    teacher_logits,
+    train_with,
+)
 from fedsir.methods.replies import ClientId, Joined, Trained, Weights
 from fedsir.methods.spectral_identification import SpectralIdentification
 from fedsir.models.weights import weights_of
@@ -70,9 +77,9 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
     def round(self, t: int, state: FedSIRState, fed: Federation) -> FedSIRState:
         """Stages II and III: clean clients train and teach, noisy clients relabel and train, the server averages."""
         assert state.split is not None, "Stage I sets it"
-        trusted, accused = frozenset(state.split.clean), frozenset(state.split.noisy)
+        trusted, untrusted = frozenset(state.split.clean), frozenset(state.split.untrusted)
         clean = [k for k in fed.participants if k in trusted]
-        noisy = [k for k in fed.participants if k in accused]
+        noisy = [k for k in fed.participants if k in untrusted]
         relabels_now = self.relabels_in(t)
         reference = state.clean_reference if relabels_now else None
         from_own = self.config.relabel.spectra_from == "own_model"
@@ -176,11 +183,13 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
     ) -> Repaired:
         """Relabel when references came (Algorithm 3), then train on the corrected labels, distilling the teacher."""
         if references is not None and clean_reference is not None:
-            relabelling = relabel_client(
-                client, client.module(clean_reference), References(**references), self.config.relabel.rule
+            corrected, is_undecided = relabel_client(
+                client,
+                client.module(clean_reference),
+                References(**as_arrays(references)),
+                self.config.relabel.rule,
             )
-            client.state["corrected_labels"] = relabelling.labels
-            client.state["is_undecided"] = relabelling.is_undecided
+            client.state |= {"corrected_labels": corrected, "is_undecided": is_undecided}
         undecided = client.state.get("is_undecided")
         is_distilled = None if undecided is None or self.config.kd.on == "all" else undecided.to(client.device)
         adjustment = self.adjustment(client)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 
 from fedsir.methods.replies import Trained
 from fedsir.models.weights import weights_of
-from fedsir.stages.relabel import References, Relabelling, relabel
+from fedsir.stages.relabel import References, relabel
 from fedsir.stages.spectrum import ClassFeatures
 
 if TYPE_CHECKING:
@@ -219,18 +220,26 @@ def class_features_of(client: Client, module: nn.Module, *, is_augmented: bool =
         # fewer moves to the CPU, where the sums are.
         if len(held) == HELD_BATCHES or int(rows[-1]) == len(data) - 1:
             collected = collected or ClassFeatures(data.n_classes, features.shape[1])
-            collected.include(*(torch.cat(parts) for parts in zip(*held, strict=True)))
+            collected.include(*(torch.cat(parts).cpu().numpy() for parts in zip(*held, strict=True)))
             held.clear()
     assert collected is not None, "a client has at least one sample"
     return collected
 
 
-def relabel_client(client: Client, module: nn.Module, references: References, rule: str) -> Relabelling:
-    """Correct the client's GIVEN labels from features under `module`; earlier corrections do not count."""
-    there = References(**{name: tensor.to(client.device) for name, tensor in vars(references).items()})
-    given = client.data.labels.to(client.device).split(FEATURE_BATCH)
-    stream = stream_features(client, module)
-    parts = [relabel(features, labels, there, rule) for (features, _), labels in zip(stream, given, strict=True)]
-    labels = torch.cat([part.labels for part in parts])
-    is_undecided = torch.cat([part.is_undecided for part in parts])
-    return Relabelling(labels.cpu(), is_undecided.cpu())  # to stay with the client: its state is on the CPU
+def relabel_client(client: Client, module: nn.Module, references: References, rule: str) -> tuple[Tensor, Tensor]:
+    """Return corrected labels and where the scores disagree, (n,) each, from features under `module`.
+
+    The client's GIVEN labels are corrected; earlier corrections do not count.
+    """
+    given = client.data.labels.numpy()
+    parts = [
+        relabel(features.cpu().numpy(), given[rows.numpy()], references, rule)
+        for features, rows in stream_features(client, module)
+    ]
+    labels, is_undecided = zip(*((part.labels, part.is_undecided) for part in parts), strict=True)
+    return torch.from_numpy(np.concatenate(labels)), torch.from_numpy(np.concatenate(is_undecided))
+
+
+def as_arrays(received: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what came by the wire with NumPy arrays instead of tensors."""
+    return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in received.items()}

@@ -64,9 +64,8 @@ def split_by_losses(
     Parameters
     ----------
     told : client id → mean loss of its samples of each class, NaN for a class it lacks
-    unheard : client id → reason, for clients that did not tell; they count as noisy
+    unheard : client id → reason, for clients that did not tell; they are not assessed
     """
-    not_assessed = dict(unheard or {})
     n_classes = len(next(iter(told.values()), ()))
     points = np.array(list(told.values()), dtype=np.float64).reshape(len(told), n_classes)
     points = comparable_losses(points) if told else points
@@ -78,15 +77,14 @@ def split_by_losses(
         means = points.mean(axis=1)
         evidence = two_group_evidence(means) if np.ptp(means) > 0 else None
     verdict, n_agreeing = most_frequent(votes)
-    accused = {client for client, is_noisy in zip(told, verdict, strict=True) if is_noisy} | set(not_assessed)
-    everyone = [*told, *not_assessed]
     split = ClientSplit(
-        clean=tuple(client for client in everyone if client not in accused),
-        noisy=tuple(client for client in everyone if client in accused),
+        clean=tuple(client for client, is_noisy in zip(told, verdict, strict=True) if not is_noisy),
+        noisy=tuple(client for client, is_noisy in zip(told, verdict, strict=True) if is_noisy),
         statistics={client: tuple(float(loss) for loss in losses) for client, losses in told.items()},
         posterior_noisy={client: float(p) for client, p in zip(told, votes.mean(axis=0), strict=True)},
-        not_assessed=not_assessed,
+        not_assessed=dict(unheard or {}),
         evidence=evidence,
         has_two_groups=has_two_groups,
+        is_forced=True,
     )
     return split, n_agreeing

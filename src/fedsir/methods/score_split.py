@@ -37,7 +37,7 @@ def split_by_score(scores: Mapping[str, float], not_assessed: Mapping[str, str])
     Parameters
     ----------
     scores : client id → a number that noise raises
-    not_assessed : client id → reason, of clients without a score; they are among the noisy
+    not_assessed : client id → reason, of clients without a score
     """
     values = np.array(list(scores.values()), dtype=np.float64)
     in_higher = higher_group(values)
@@ -46,10 +46,11 @@ def split_by_score(scores: Mapping[str, float], not_assessed: Mapping[str, str])
     accused = {client for client, is_so in zip(scores, is_noisy, strict=True) if is_so and has_two_groups}
     return ClientSplit(
         clean=tuple(client for client in scores if client not in accused),
-        noisy=(*(client for client in scores if client in accused), *not_assessed),
+        noisy=tuple(client for client in scores if client in accused),
         statistics={},
         posterior_noisy=dict(zip(scores, in_higher.tolist(), strict=True)),
         not_assessed=dict(not_assessed),
         evidence=two_group_evidence(values) if has_two_groups else None,
         has_two_groups=has_two_groups,
+        is_forced=True,
     )

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from torch import Tensor
-
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, Method, ServerState, client_task
 from fedsir.methods.local_training import class_features_of, cross_entropy, train_with
@@ -19,7 +17,7 @@ from fedsir.stages.identify import class_directions, class_similarity, off_diago
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 
 if TYPE_CHECKING:
-    from fedsir.data.arrays import Counts
+    from fedsir.data.arrays import Counts, Floats
 
 TWO_CLASSES = "Give clients samples of two classes or more (data.partition, data.alpha)"
 C = TypeVar("C", bound=SpectralConfig)
@@ -81,7 +79,7 @@ class SpectralIdentification(Method[C, S]):
         mean, energy = (None if math.isnan(value) else value for value in (found.mean, found.energy))
         return Identified(mean, energy, found.n_usable_classes, len(client.data), loss, weights)
 
-    def class_similarity(self, client: Client, model: Weights) -> tuple[Tensor, float | None, Weights | None]:
+    def class_similarity(self, client: Client, model: Weights) -> tuple[Floats, float | None, Weights | None]:
         """Return the class similarities of a client that has trained a little, (C, C), its loss and its model.
 
         The matrix stays with the client; the paper's Figure 2 shows it.

@@ -182,4 +182,4 @@ def _stage_one(
     with prepared(device):
         client_half = host.client(Call(client, "identify", round=0, own=nothing), nothing)
         similarity, *_ = method.class_similarity(client_half, model.weights)
-    return similarity.cpu().numpy(), off_diagonal_stats(similarity)
+    return similarity, off_diagonal_stats(similarity)

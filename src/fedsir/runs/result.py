@@ -94,7 +94,8 @@ class RunResult(Mapping[str, Any]):
         module = build_model(
             config.model_copy(update={"weights": "none"}),
             n_classes=len(form["class_names"]),
-            in_channels=int(form.get("channels", next(iter(weights.values())).shape[1])),
+            # Folders from before it was stored: the first convolution knows.
+            in_channels=form.get("channels") or next(w.shape[1] for w in weights.values() if w.ndim == 4),
             random=KeyedRandom(0),
         )
         load_weights(module, weights)

@@ -57,6 +57,8 @@ class RunSummary:
             "balanced_accuracy": accuracy.balanced_accuracy,
             "clean_clients": None if split is None else list(split.clean),
             "noisy_clients": None if split is None else list(split.noisy),
+            "not_assessed": None if split is None else split.not_assessed,
+            "two_groups": None if split is None else split.two_groups,
             "identification_accuracy": None if identified is None else identified.accuracy,
             "evidence": None if split is None or split.evidence is None else asdict(split.evidence),
             "noise_before": labels.noise_before,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from fedsir.stages.spectrum import ClassFeatures, Spectrum, with_fixed_sign
+from fedsir.data.shapes import Shape
+from fedsir.stages.spectrum import Array, ClassFeatures, Features, Labels, Spectrum, one_thread, with_fixed_sign
 
+Float32 = NDArray[np.float32]
+Booleans = NDArray[np.bool_]
 ResidualVariant = Literal["after_block", "after_direction"]
 WeightVariant = Literal["count_gap_share", "count"]
 
@@ -29,12 +30,12 @@ class ClassSpectra:
     leading_shares : (C,), σ₁ / Σσ
     """
 
-    directions: Tensor
-    residuals: Tensor
-    residual_ranks: Tensor
-    counts: Tensor
-    gaps: Tensor
-    leading_shares: Tensor
+    directions: Annotated[Float32, Shape("classes", "features")]
+    residuals: Annotated[Float32, Shape("classes", "residual rank", "features")]
+    residual_ranks: Annotated[Labels, Shape("classes", kind="int")]
+    counts: Annotated[Labels, Shape("classes", kind="int")]
+    gaps: Annotated[Float32, Shape("classes")]
+    leading_shares: Annotated[Float32, Shape("classes")]
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,21 @@ class References:
     is_owned : (C,) bool, False for a class that no clean client owns
     """
 
-    directions: Tensor
-    residuals: Tensor
-    residual_ranks: Tensor
-    is_owned: Tensor
+    directions: Float32
+    residuals: Float32
+    residual_ranks: Labels
+    is_owned: Booleans
 
 
 @dataclass(frozen=True)
 class Relabelling:
     """labels : (n,) corrected labels; is_undecided : (n,) bool, where the two scores name different classes."""
 
-    labels: Tensor
-    is_undecided: Tensor
+    labels: Labels
+    is_undecided: Booleans
 
 
-def residual_subspace(spectrum: Spectrum, rank: int, variant: ResidualVariant, block_ratio: float = 10.0) -> Tensor:
+def residual_subspace(spectrum: Spectrum, rank: int, variant: ResidualVariant, block_ratio: float = 10.0) -> Array:
     """Return up to `rank` residual right singular vectors, (≤ rank, d).
 
     after_direction : those that follow the leading one (the paper)
@@ -72,25 +73,25 @@ def residual_subspace(spectrum: Spectrum, rank: int, variant: ResidualVariant, b
     return spectrum.right_vectors[start : start + rank]
 
 
-def dominant_block(singular_values: Tensor, ratio: float) -> int:
+def dominant_block(singular_values: Array, ratio: float) -> int:
     """Return k*, the smallest k with Σ_{i≤k} σ_i ≥ ratio · Σ_{i>k} σ_i."""
     total = singular_values.sum()
-    head = singular_values.cumsum(0)
+    head = singular_values.cumsum()
     # A relative 1e-12 forgives the rounding of cumsum, so that (10, 1) has k* = 1.
     reached = head * (1 + 1e-12) >= ratio * (total - head)
-    return int(reached.to(torch.int8).argmax()) + 1
+    return int(reached.argmax()) + 1
 
 
 def extract_spectra(
     collected: ClassFeatures, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
 ) -> ClassSpectra:
     """Return what a clean client sends, from the features of its classes (Algorithm 2)."""
-    n_classes, d, zeros = collected.n_classes, collected.n_features, collected.counts.new_zeros
-    directions = zeros(n_classes, d, dtype=torch.float32)
-    residuals = zeros(n_classes, rank, d, dtype=torch.float32)
-    residual_ranks = zeros(n_classes, dtype=torch.int64)
-    gaps, leading_shares = zeros(n_classes, dtype=torch.float32), zeros(n_classes, dtype=torch.float32)
-    for label in collected.counts.nonzero().flatten().tolist():
+    n_classes, d = collected.n_classes, collected.n_features
+    directions = np.zeros((n_classes, d), np.float32)
+    residuals = np.zeros((n_classes, rank, d), np.float32)
+    residual_ranks = np.zeros(n_classes, np.int64)
+    gaps, leading_shares = np.zeros(n_classes, np.float32), np.zeros(n_classes, np.float32)
+    for label in np.flatnonzero(collected.counts).tolist():
         spectrum = collected.spectrum(label)
         sigma = spectrum.singular_values
         if not sigma[0] > 0:
@@ -101,62 +102,22 @@ def extract_spectra(
         residual_ranks[label] = len(residual)
         gaps[label] = (sigma[0] - (sigma[1] if len(sigma) > 1 else 0.0)) / sigma[0]
         leading_shares[label] = sigma[0] / sigma.sum()
-    counts = torch.where(directions.any(dim=1), collected.counts, 0)
+    counts = np.where(directions.any(axis=1), collected.counts, 0)
     return ClassSpectra(directions, residuals, residual_ranks, counts, gaps, leading_shares)
 
 
-def usable_spectra(
-    received: Mapping[str, Mapping[str, Any]],
-) -> tuple[dict[str, ClassSpectra], dict[str, str]]:
-    """Sort what clients sent (fields of `ClassSpectra`) into the usable, and the fault of each of the others.
-
-    Where clients disagree about the numbers of classes and features, most of them are right.
-    """
-    spectra: dict[str, ClassSpectra] = {}
-    faults: dict[str, str] = {}
-    names = {field.name for field in dataclasses.fields(ClassSpectra)}
-    for client, sent in received.items():
-        if set(sent) != names or not all(isinstance(value, Tensor) for value in sent.values()):
-            faults[client] = f"its fields are not the tensors {', '.join(sorted(names))}"
-            continue
-        spectra[client] = ClassSpectra(**sent)
-        fault = fault_of(spectra[client])
-        if fault:
-            faults[client] = fault
-            del spectra[client]
-    shapes = collections.Counter(tuple(found.residuals.shape) for found in spectra.values())
-    for client in list(spectra):
-        shape = tuple(spectra[client].residuals.shape)
-        if shape != shapes.most_common(1)[0][0]:
-            faults[client] = f"residuals of shape {shape}, unlike those of most clients"
-            del spectra[client]
-    return spectra, faults
-
-
 def fault_of(spectra: ClassSpectra) -> str | None:
-    """Return what is wrong with received spectra (shapes, values, directions not of unit length), or None."""
-    if not all(bool(tensor.isfinite().all()) for tensor in vars(spectra).values()):
-        return "not finite"
-    per_class = (spectra.residual_ranks, spectra.counts, spectra.gaps, spectra.leading_shares)
-    n_classes = len(spectra.directions)
-    if (
-        spectra.directions.ndim != 2
-        or spectra.residuals.ndim != 3
-        or any(tensor.shape != (n_classes,) for tensor in per_class)
-        or spectra.residuals.shape[::2] != spectra.directions.shape
-    ):
-        return "its shapes do not fit together"
-    if bool(((spectra.residual_ranks < 0) | (spectra.residual_ranks > spectra.residuals.shape[1])).any()):
-        return "a residual rank is out of range"
-    lengths = spectra.directions.norm(dim=1)[spectra.counts > 0]
-    if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
-        return "a direction is not of unit length"
-    return None
+    """Return what is wrong with the values of received spectra, whose types and shapes are right; None if nothing is."""
+    ranks, rank = spectra.residual_ranks, spectra.residuals.shape[1]
+    if bool(((ranks < 0) | (ranks > rank)).any()) or bool((spectra.counts < 0).any()):
+        return "spectra: a residual rank or a count is out of range"
+    lengths = np.linalg.norm(spectra.directions, axis=1)[spectra.counts > 0]
+    return None if np.allclose(lengths, 1, atol=1e-3) else "spectra.directions: one is not of unit length"
 
 
-def reliability(spectra: ClassSpectra, variant: WeightVariant) -> Tensor:
+def reliability(spectra: ClassSpectra, variant: WeightVariant) -> Array:
     """Return w_{k,c}, (C,): the sample count (the paper), or count · gap · leading share (the authors)."""
-    counts = spectra.counts.to(torch.float64)
+    counts = spectra.counts.astype(np.float64)
     return counts if variant == "count" else counts * spectra.gaps * spectra.leading_shares
 
 
@@ -173,12 +134,12 @@ def aggregate_references(
     averaged direction is weak (λ₁ - λ₂ < `min_strength`), the client with most samples of the class speaks alone.
     """
     everyone = list(spectra_by_client.values())
-    (n_classes, rank, d), zeros = everyone[0].residuals.shape, everyone[0].residuals.new_zeros
-    directions = zeros(n_classes, d, dtype=torch.float32)
-    residuals = zeros(n_classes, rank, d, dtype=torch.float32)
-    residual_ranks = zeros(n_classes, dtype=torch.int64)
-    counts = torch.stack([spectra.counts for spectra in everyone])  # (K, C)
-    weights = torch.stack([reliability(spectra, weight) for spectra in everyone])
+    n_classes, rank, d = everyone[0].residuals.shape
+    directions = np.zeros((n_classes, d), np.float32)
+    residuals = np.zeros((n_classes, rank, d), np.float32)
+    residual_ranks = np.zeros(n_classes, np.int64)
+    counts = np.stack([spectra.counts for spectra in everyone])  # (K, C)
+    weights = np.stack([reliability(spectra, weight) for spectra in everyone])
     for label in range(n_classes):
         if not counts[:, label].any():
             continue
@@ -186,21 +147,21 @@ def aggregate_references(
         direction, residual = _of_client(spokesman, label)
         takes_part = (counts[:, label] >= max(min_samples, 1)) & (weights[:, label] > 0)
         if takes_part.any():
-            chosen = [(everyone[k], float(weights[k, label])) for k in takes_part.nonzero().flatten().tolist()]
+            chosen = [(everyone[k], float(weights[k, label])) for k in np.flatnonzero(takes_part)]
             mean_direction, mean_residual, strength = _mean_subspaces(chosen, label, rank)
             if strength >= min_strength:
                 direction, residual = mean_direction, mean_residual
         directions[label] = direction
         residuals[label, : len(residual)] = residual
         residual_ranks[label] = len(residual)
-    return References(directions, residuals, residual_ranks, counts.any(dim=0))
+    return References(directions, residuals, residual_ranks, counts.sum(axis=0) > 0)
 
 
-def _of_client(spectra: ClassSpectra, label: int) -> tuple[Tensor, Tensor]:
+def _of_client(spectra: ClassSpectra, label: int) -> tuple[Features, Features]:
     return spectra.directions[label], spectra.residuals[label, : int(spectra.residual_ranks[label])]
 
 
-def _mean_subspaces(chosen: list[tuple[ClassSpectra, float]], label: int, rank: int) -> tuple[Tensor, Tensor, float]:
+def _mean_subspaces(chosen: list[tuple[ClassSpectra, float]], label: int, rank: int) -> tuple[Array, Array, float]:
     """Return (v̄, V̄, λ₁ - λ₂ of the mean projector) for one class."""
     total = sum(weight for _, weight in chosen)
     directions, residuals = zip(*(_of_client(spectra, label) for spectra, _ in chosen), strict=True)
@@ -210,59 +171,61 @@ def _mean_subspaces(chosen: list[tuple[ClassSpectra, float]], label: int, rank: 
     return vectors[0], _leading(list(residuals), shares, rank)[1], strength
 
 
-def _leading(bases: list[Tensor], shares: list[float], rank: int) -> tuple[Tensor, Tensor]:
+@one_thread()
+def _leading(bases: list[Features], shares: list[float], rank: int) -> tuple[Array, Array]:
     """Return the leading eigenvalues and eigenvectors (rows) of Σ share · BᵀB for orthonormal bases B.
 
     The stacked rows √share · B have that sum as their Gram matrix, so a thin SVD of the stack, (Σ rank, d),
     replaces an eigendecomposition of size d.
     """
-    stack = torch.cat([basis.to(torch.float64) * share**0.5 for basis, share in zip(bases, shares, strict=True)])
+    stack = np.concatenate([basis.astype(np.float64) * share**0.5 for basis, share in zip(bases, shares, strict=True)])
     if len(stack) == 0:
-        return stack.new_zeros(0), stack
-    _, sigma, rows = torch.linalg.svd(stack, full_matrices=False)
+        return np.zeros(0), stack
+    _, sigma, rows = np.linalg.svd(stack, full_matrices=False)
     kept = min(rank, int((sigma > 1e-9 * sigma[0]).sum())) if sigma[0] > 0 else 0
-    return sigma[:kept].square(), with_fixed_sign(rows[:kept])
+    return np.square(sigma[:kept]), with_fixed_sign(rows[:kept])
 
 
-def direction_scores(features: Tensor, references: References) -> Tensor:
+@one_thread()
+def direction_scores(features: Features, references: References) -> Float32:
     """Return S⁽ʳ⁾, Eq. (7): |ẑ · v̄_c| with unit ẑ, (n, C); -inf for classes that no clean client owns."""
-    unit = torch.nn.functional.normalize(features.to(torch.float32), dim=1)
-    scores = (unit @ references.directions.to(unit.device).T).abs()
-    return scores.masked_fill(~references.is_owned.to(unit.device), -torch.inf)
+    raw: Float32 = features.astype(np.float32, copy=False)
+    unit = raw / np.linalg.norm(raw, axis=1, keepdims=True).clip(min=1e-12)
+    return np.where(references.is_owned, np.abs(unit @ references.directions.T), -np.float32(np.inf))
 
 
-def residual_scores(features: Tensor, references: References) -> Tensor:
+@one_thread()
+def residual_scores(features: Features, references: References) -> Float32:
     """Return S⁽ⁿ⁾, Eq. (8): ‖V̄_c z‖ / √(rows of V̄_c), (n, C).
 
     A class that no clean client owns, or whose residual subspace is empty, scores +inf: without vectors the norm
     would be 0 and the class would win every argmin.
     """
-    features = features.to(torch.float32)
     n_classes, rank, d = references.residuals.shape
-    projected = features @ references.residuals.to(features.device).reshape(n_classes * rank, d).T
-    norms = projected.reshape(len(features), n_classes, rank).norm(dim=2)
-    ranks = references.residual_ranks.to(features.device)
-    scores: Tensor = norms / ranks.clamp_min(1).sqrt()
-    return scores.masked_fill((ranks == 0) | ~references.is_owned.to(features.device), torch.inf)
+    projected = features.astype(np.float32, copy=False) @ references.residuals.reshape(n_classes * rank, d).T
+    norms = np.linalg.norm(projected.reshape(len(features), n_classes, rank), axis=2)
+    ranks = references.residual_ranks
+    scores = norms / np.sqrt(ranks.clip(min=1)).astype(np.float32)
+    return np.where(references.is_owned & (ranks > 0), scores, np.float32(np.inf))
 
 
-Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
+Rule = Callable[[Labels, Labels, Labels], Labels]
 
 # A rule turns (class by direction, class by residual, given labels), each (n,), into corrected labels (n,).
 RULES: dict[str, Rule] = {
     "direction": lambda by_direction, _by_residual, _given: by_direction,
     "residual": lambda _by_direction, by_residual, _given: by_residual,
-    "agreement": lambda by_direction, by_residual, given: torch.where(by_direction == by_residual, by_direction, given),
+    "agreement": lambda by_direction, by_residual, given: np.where(by_direction == by_residual, by_direction, given),
 }
 
 
-def relabel(features: Tensor, given: Tensor, references: References, rule: str = "agreement") -> Relabelling:
+def relabel(features: Features, given: Labels, references: References, rule: str = "agreement") -> Relabelling:
     """Correct given labels (n,) from features (n, d), Algorithm 3. Where no class can be assigned, `given` stays."""
     by_direction = direction_scores(features, references)
     by_residual = residual_scores(features, references)
     # A feature of zeros lies nowhere; the direction rule alone can do without residuals.
-    has_class = by_direction.max(dim=1).values > 0
-    has_class &= by_residual.min(dim=1).values.isfinite() | (rule == "direction")
-    first, second = by_direction.argmax(dim=1), by_residual.argmin(dim=1)
-    labels = torch.where(has_class, RULES[rule](first, second, given), given)
+    has_class = by_direction.max(axis=1) > 0
+    has_class &= np.isfinite(by_residual.min(axis=1)) | (rule == "direction")
+    first, second = by_direction.argmax(axis=1), by_residual.argmin(axis=1)
+    labels = np.where(has_class, RULES[rule](first, second, given), given)
     return Relabelling(labels, (first != second) | ~has_class)

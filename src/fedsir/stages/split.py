@@ -25,8 +25,12 @@ class OffDiagonal:
     n_usable_classes: int
 
     @property
-    def is_defined(self) -> bool:
-        return self.n_usable_classes >= 2 and math.isfinite(self.mean) and math.isfinite(self.energy)
+    def fault(self) -> str | None:
+        """Why these numbers cannot be compared with other clients', or None."""
+        if self.n_usable_classes < 2:
+            return f"only {self.n_usable_classes} usable class(es); two are needed"
+        is_finite = math.isfinite(self.mean) and math.isfinite(self.energy)
+        return None if is_finite else "its class similarities are not finite"
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,13 @@ class Evidence:
 class ClientSplit:
     """The server's verdict.
 
-    clean, noisy : client ids in the given order; clients that could not be assessed are among the noisy
+    clean, noisy : client ids in the given order; whoever could not be assessed is in neither
     statistics : client id → the numbers it told: (mean, energy) in Stage I, its mean loss per class in `loss_split`
     posterior_noisy : client id → probability of the noisy component, for the assessed clients
     not_assessed : client id → reason
     evidence : None when fewer than two distinct clients could be compared
     has_two_groups : False when everybody assessed was declared clean for want of evidence
+    is_forced : whether two groups were asked for, whatever the evidence
     """
 
     clean: tuple[str, ...]
@@ -71,18 +76,33 @@ class ClientSplit:
     not_assessed: dict[str, str]
     evidence: Evidence | None
     has_two_groups: bool
+    is_forced: bool = False
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """Whom training does not trust: the noisy clients, and those that could not be assessed."""
+        return (*self.noisy, *self.not_assessed)
+
+    @property
+    def two_groups(self) -> Literal["asked for", "found", "not found"]:
+        """How the two groups came about."""
+        if not self.has_two_groups:
+            return "not found"
+        return "asked for" if self.is_forced else "found"
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> ClientSplit:
         """Rebuild a split from its JSON form (`dataclasses.asdict`)."""
         return cls(
             clean=tuple(tree["clean"]),
-            noisy=tuple(tree["noisy"]),
+            # Older files have those that could not be assessed among the noisy, too.
+            noisy=tuple(client for client in tree["noisy"] if client not in tree["not_assessed"]),
             statistics={client: tuple(told) for client, told in tree["statistics"].items()},
             posterior_noisy=dict(tree["posterior_noisy"]),
             not_assessed=dict(tree["not_assessed"]),
             evidence=None if tree["evidence"] is None else Evidence(**tree["evidence"]),
             has_two_groups=tree["has_two_groups"],
+            is_forced=tree.get("is_forced", False),
         )
 
 
@@ -102,10 +122,8 @@ def split_clients(
     told : client id → its statistics
     unheard : client id → reason, for clients that never answered; they join the not assessed
     """
-    not_assessed = dict(unheard or {})
-    for client, stats in told.items():
-        if not stats.is_defined:
-            not_assessed[client] = f"only {stats.n_usable_classes} usable class(es); two are needed"
+    faults = {client: stats.fault for client, stats in told.items()}
+    not_assessed = {**(unheard or {}), **{client: fault for client, fault in faults.items() if fault}}
     assessed = [client for client in told if client not in not_assessed]
     points = np.array([[told[c].mean, told[c].energy] for c in assessed], dtype=np.float64).reshape(-1, 2)
     posterior, evidence, has_two_groups = np.zeros(len(assessed)), None, False
@@ -113,18 +131,16 @@ def split_clients(
         # The lower mean is the clean one: where all means are equal, nobody is accused.
         posterior, evidence = noisy_posterior(points), two_group_evidence(points[:, 0])
         has_two_groups = how == "always" or evidence.is_convincing
-    accused = set(not_assessed)
-    if has_two_groups:
-        accused |= {client for client, p in zip(assessed, posterior, strict=True) if p > 0.5}
-    everyone = [*told, *(client for client in not_assessed if client not in told)]
+    is_noisy = has_two_groups & (posterior > 0.5)
     return ClientSplit(
-        clean=tuple(client for client in everyone if client not in accused),
-        noisy=tuple(client for client in everyone if client in accused),
+        clean=tuple(client for client, is_so in zip(assessed, is_noisy, strict=True) if not is_so),
+        noisy=tuple(client for client, is_so in zip(assessed, is_noisy, strict=True) if is_so),
         statistics={client: (stats.mean, stats.energy) for client, stats in told.items()},
         posterior_noisy={client: float(p) for client, p in zip(assessed, posterior, strict=True)},
         not_assessed=not_assessed,
         evidence=evidence,
         has_two_groups=has_two_groups,
+        is_forced=how == "always",
     )
 
 

@@ -76,10 +76,14 @@ def test_the_verdict_names_clients_and_evidence(capsys: pytest.CaptureFixture[st
     accused = result(noisy_clients=["[/a]", "b"], clean_clients=["c"], evidence=evidence)
     nobody = result(noisy_clients=[], clean_clients=["a", "b"], evidence={**evidence, "p_value": 0.4})
     many = result(noisy_clients=[str(i) for i in range(30)], clean_clients=["x"], evidence=None)
-    result_table([accused, nobody, many])
+    forced = result(noisy_clients=["a"], clean_clients=["b"], evidence=evidence, two_groups="asked for")
+    unclear = result(noisy_clients=[], clean_clients=["b"], not_assessed={"a": "died", "c": "one class", "d": "died"})
+    result_table([accused, nobody, many, forced, unclear])
     out = capsys.readouterr().out
-    assert "fedavg called 2 of 3 clients noisy: [/a], b (two groups 22.1 spreads apart, p = 0.0005)" in out
-    assert "fedavg called all 2 clients clean (no convincing sign of two groups: two groups 22.1" in out
+    assert "fedavg called 2 of 3 clients noisy: [/a], b (two groups found: 22.1 spreads apart, p = 0.0005)" in out
+    assert "fedavg called all 2 clients clean (no convincing sign of two groups: 22.1 spreads apart, p = 0.4)" in out
+    assert "called 1 of 2 clients noisy: a (two groups were asked for, not found: 22.1 spreads apart" in out
+    assert "called all 1 assessed clients clean; not assessed (died): a, d; not assessed (one class): c" in out
     assert "called 30 of 31 clients noisy: 0, 1, 2" in out
     assert ", 19, … (result.json has them all)" in out
 

@@ -63,13 +63,13 @@ def test_all_noisy_and_all_found():
 
 
 @pytest.mark.parametrize("found", [{"b"}, {"b", "c", "d"}])
-def test_clients_not_assessed_count_as_found_noisy_and_are_listed(found):
-    # c is noisy (a hit), d is clean (a false alarm), whether or not the found set names them too.
-    report = score_identification(["a", "b", "c", "d"], {"b", "c"}, found, not_assessed={"d", "c"})
-    assert report.accuracy == pytest.approx(3 / 4)
-    assert (report.precision, report.recall) == (pytest.approx(2 / 3), 1.0)
-    assert report.false_alarms == ("d",)
-    assert report.not_assessed == ("c", "d")
+def test_clients_not_assessed_are_left_out_of_the_scores_and_listed(found):
+    # c is noisy, d is clean; a is wrongly clean, b rightly noisy: one of two.
+    report = score_identification(["a", "b", "c", "d"], {"a", "b", "c"}, found, not_assessed={"d", "c"})
+    assert (report.accuracy, report.precision, report.recall) == (0.5, 1.0, 0.5)
+    assert (report.false_alarms, report.misses) == ((), ("a",))
+    assert (report.not_assessed, report.n_clients) == (("c", "d"), 4)
+    assert score_identification(["a"], {"a"}, set(), {"a"}).accuracy is None
 
 
 def test_names_come_in_client_order():
@@ -80,7 +80,7 @@ def test_names_come_in_client_order():
 def test_report_is_json_ready():
     written = score_identification(["a", "b", "c"], {"b"}, {"a"}, {"c"}).as_dict()
     assert json.loads(json.dumps(written, allow_nan=False)) == written
-    assert (written["false_alarms"], written["misses"], written["not_assessed"]) == (["a", "c"], ["b"], ["c"])
+    assert (written["false_alarms"], written["misses"], written["not_assessed"]) == (["a"], ["b"], ["c"])
 
 
 def test_what_does_not_fit_is_refused():

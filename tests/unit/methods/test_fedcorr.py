@@ -157,7 +157,7 @@ def test_who_cannot_be_assessed_counts_as_noisy_with_the_reason() -> None:
     state = fedcorr().round(1, first_state(), fed)
     assert state.split is not None
     assert state.split.not_assessed == {"b": TOO_FEW, "e": UNHEARD}
-    assert state.split.noisy == ("c", "d", "b", "e")
+    assert state.split.noisy == ("c", "d")
     assert sorted(fed.pages[-1][1]) == ["c", "d"]  # there is nothing to correct b's labels by
     assert fed.failures == {"e": DROPPED_OUT}
 

@@ -94,6 +94,7 @@ def test_equal_models_have_equal_shares_and_nobody_is_extreme() -> None:
     assert after.model["w"].item() == pytest.approx((1 + 2 + 6 + 8 + 20) / 10)
     assert [task for task, _ in fed.computed] == ["score"] * 5  # no bad teacher: nothing is distilled
     assert after.split is not None and after.split.noisy == ()
+    assert after.split.not_assessed == {}
 
 
 # Uncertainties 1, 1, 1, 1 and 3 for e: their mean is 1.4, so that e has 2.14 times it.

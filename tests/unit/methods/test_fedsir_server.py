@@ -59,7 +59,7 @@ def test_clients_that_could_not_be_assessed_count_as_noisy() -> None:
     fed = FakeFederation("abcdef", lambda task, k: replies[k], absent=("f",))
     state = fedsir().start(fed, weights(0.0))
     assert state.split is not None
-    assert state.split.noisy == ("c", "d", "e", "f")
+    assert state.split.noisy == ("c", "d")
     assert state.split.not_assessed == {"f": DROPPED_OUT, "e": "only 1 usable class(es); two are needed"}
     assert state.model["w"].tolist() == [3.0]  # nothing of theirs is in it
 

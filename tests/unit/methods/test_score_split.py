@@ -32,7 +32,7 @@ def test_split_by_score() -> None:
     scores = dict(zip("abcdefg", TWO_GROUPS.tolist(), strict=True))
     split = split_by_score(scores, {"x": "too few samples"})
     assert split.clean == ("a", "b", "c")
-    assert split.noisy == ("d", "e", "f", "g", "x")
+    assert split.noisy == ("d", "e", "f", "g")
     assert split.not_assessed == {"x": "too few samples"}
     assert split.has_two_groups
     assert split.evidence is not None and split.evidence.separation > 10

@@ -24,8 +24,9 @@ Settings = Callable[..., RunConfig]
 Contents = Callable[[Path], dict[str, bytes]]
 # fmt: off
 RESULT = {
-    "method", "accuracy", "best_accuracy", "rounds", "clean_clients", "noisy_clients", "identification_accuracy",
-    "noise_before", "noise_after", "model_sha256", "bytes_up", "bytes_down", "seconds", "run_dir",
+    "method", "accuracy", "best_accuracy", "rounds", "clean_clients", "noisy_clients", "not_assessed", "two_groups",
+    "identification_accuracy", "noise_before", "noise_after", "model_sha256", "bytes_up", "bytes_down", "seconds",
+    "run_dir",
 }
 # fmt: on
 FEDSIR = {"name": "fedsir", "identify": {"epochs": 1}, "relabel": {"every": 1}}

@@ -44,13 +44,14 @@ def test_the_smaller_group_may_be_the_noisy_one() -> None:
     assert split.noisy == ("f", "g")
 
 
-def test_clients_that_could_not_be_assessed_are_noisy_with_a_reason() -> None:
+def test_clients_that_could_not_be_assessed_are_neither_clean_nor_noisy() -> None:
     clients = TWO_GROUPS | {"one": OffDiagonal(NAN, NAN, 1), "odd": OffDiagonal(NAN, 0.1, 5)}
     split = split_clients(clients, unheard={"gone": "dropped out"})
     assert split.not_assessed["gone"] == "dropped out"
     assert split.not_assessed["one"] == "only 1 usable class(es); two are needed"
-    assert set(split.not_assessed) == {"gone", "one", "odd"}
-    assert split.noisy[-3:] == ("one", "odd", "gone")
+    assert split.not_assessed["odd"] == "its class similarities are not finite"
+    assert split.untrusted == (*split.noisy, "gone", "one", "odd")
+    assert not set(split.not_assessed) & {*split.clean, *split.noisy}
     assert split.clean == ("a", "c", "e", "h")  # the others are judged as if these were not there
     assert "gone" not in split.statistics
 
@@ -80,7 +81,7 @@ def test_one_client_is_clean() -> None:
 def test_no_client_at_all() -> None:
     split = split_clients({})
     assert (split.clean, split.noisy, split.posterior_noisy, split.evidence) == ((), (), {}, None)
-    assert split_clients({}, unheard={"a": "died"}).noisy == ("a",)
+    assert split_clients({}, unheard={"a": "died"}).untrusted == ("a",)
 
 
 def test_two_clients_that_differ_are_split() -> None:
@@ -90,7 +91,8 @@ def test_two_clients_that_differ_are_split() -> None:
 
 def test_auto_finds_two_clear_groups() -> None:
     split = split_clients(TWO_GROUPS, "auto")
-    assert split == split_clients(TWO_GROUPS, "always")
+    assert split.two_groups == "found"
+    assert dataclasses.replace(split, is_forced=True) == split_clients(TWO_GROUPS, "always")
     assert split.evidence is not None
     assert split.evidence.is_convincing
     assert split.evidence.bic_gain > 0
@@ -102,6 +104,7 @@ def test_auto_accuses_nobody_in_one_group() -> None:
     means = {str(k): float(m) for k, m in enumerate(np.random.default_rng(5).normal(0.4, 0.02, 10))}
     forced, careful = split_clients(told(**means)), split_clients(told(**means), "auto")
     assert forced.noisy  # a mixture of two always finds two
+    assert (forced.two_groups, careful.two_groups) == ("asked for", "not found")
     assert careful.noisy == ()
     assert careful.clean == tuple(means)
     assert not careful.has_two_groups
@@ -113,7 +116,7 @@ def test_auto_accuses_nobody_in_one_group() -> None:
 def test_auto_still_leaves_out_who_was_not_assessed() -> None:
     means = {str(k): float(m) for k, m in enumerate(np.random.default_rng(5).normal(0.4, 0.02, 10))}
     split = split_clients(told(**means) | {"x": OffDiagonal(NAN, NAN, 0)}, "auto")
-    assert split.noisy == ("x",)
+    assert (split.noisy, split.untrusted) == ((), ("x",))
 
 
 @pytest.mark.parametrize("n_clients", [5, 10, 20])
@@ -149,6 +152,8 @@ def test_a_split_survives_json() -> None:
     split = split_clients(clients, unheard={"y": "failed"})
     tree = json.loads(json.dumps(dataclasses.asdict(split)))
     assert ClientSplit.from_tree(tree) == split
+    older = tree | {"noisy": [*tree["noisy"], "y", "x"]}  # the not assessed were among the noisy
+    assert ClientSplit.from_tree(older) == split
     alone = split_clients(told(a=0.4))
     assert ClientSplit.from_tree(dataclasses.asdict(alone)) == alone
     assert isinstance(ClientSplit.from_tree(tree).evidence, Evidence)
