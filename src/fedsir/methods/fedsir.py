@@ -23,7 +23,7 @@ from fedsir.methods.local_training import (
     teacher_logits,
     train_with,
 )
-from fedsir.methods.replies import ClientId, Joined, Trained, Weights
+from fedsir.methods.replies import ClientId, FieldOf, Joined, Trained, Weights
 from fedsir.methods.spectral_identification import SpectralIdentification
 from fedsir.models.weights import weights_of
 from fedsir.stages.relabel import ClassSpectra, References, aggregate_references, extract_spectra, fault_of
@@ -96,7 +96,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 f"Round {t}: every clean client failed, and noisy ones alone would spoil the model; "
                 f"client {broken[0]}: {fed.failures[broken[0]]}."
             )
-        references = self.gather_references(from_clean) if relabels_now else None
+        references = self.gather_references(from_clean, fed) if relabels_now else None
         from_noisy = fed.ask(
             self.train_noisy,
             noisy,
@@ -138,13 +138,17 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             return 0.0
         return kd_ramp(t - 1, peak=kd.weight, begin=kd.ramp_begin, end=kd.ramp_end)
 
-    def gather_references(self, from_clean: Mapping[ClientId, Taught]) -> References | None:
+    def gather_references(self, from_clean: Mapping[ClientId, Taught], fed: Federation) -> References | None:
         """Average the clean clients' spectra; None without any."""
-        spectra = {k: reply.spectra for k, reply in from_clean.items()}
-        spectra_by_client = {k: sent for k, sent in spectra.items() if sent is not None}
+        config = self.config.relabel
+        spectra_by_client = {}
+        for k, spectra in FieldOf[Taught]("spectra", from_clean).items():
+            if spectra is None or spectra.residuals.shape[1] != config.residual_rank:
+                fed.reject(k, f"its spectra do not have {config.residual_rank} residual vectors per class")
+            else:
+                spectra_by_client[k] = spectra
         if not spectra_by_client:
             return None
-        config = self.config.relabel
         return aggregate_references(
             spectra_by_client,
             weight=config.weight,

@@ -107,7 +107,7 @@ def extract_spectra(
 
 
 def fault_of(spectra: ClassSpectra) -> str | None:
-    """Return what is wrong with the values of received spectra, whose types and shapes are right; None if nothing is."""
+    """Return what is wrong with the values of received spectra of the right types and shapes; None if nothing is."""
     ranks, rank = spectra.residual_ranks, spectra.residuals.shape[1]
     if bool(((ranks < 0) | (ranks > rank)).any()) or bool((spectra.counts < 0).any()):
         return "spectra: a residual rank or a count is out of range"
