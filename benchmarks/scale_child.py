@@ -1,8 +1,8 @@
 """One measurement of `bench_scale` in a process of its own, so that its peak of memory is its own.
 
 `python -m benchmarks.scale_child NAME '{"n_clients": 1000, …}'` prints the numbers as JSON. Peaks are of the process
-that is the server; clients train in worker processes beside it. RunTarget one process does all the work, the time for which
-it has the processor is taken, which neighbours disturb least.
+that is the server; clients train in worker processes beside it. Where one process does all the work, the time for
+which it has the processor is taken, which neighbours disturb least.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class StopAfterRoundOne(Silent):
 for path in sorted(Path().glob("*.toml")):
     progress = StopAfterRoundOne() if sys.argv[1:] == ["begin"] else Silent()
     try:
-        run_experiment(parse_config(tomllib.loads(path.read_text())), RunTarget(path.with_suffix(""), progress=progress))
+        config = parse_config(tomllib.loads(path.read_text()))
+        run_experiment(config, RunTarget(path.with_suffix(""), progress=progress))
     except InterruptedError:
         pass
 """

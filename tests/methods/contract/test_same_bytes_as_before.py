@@ -18,11 +18,8 @@ RECORDED = json.loads(Path(__file__).with_name("model_hashes.json").read_text())
 def test_the_model_is_the_recorded_one(
     how: str, over: dict[str, Any], method: str, straight_run: Callable[..., Any]
 ) -> None:
-    here = {
-        "machine": platform.machine(),
-        "torch": torch.__version__,
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-    }
-    if here != RECORDED["platform"]:
-        pytest.skip(f"the hashes are of {RECORDED['platform']}, and this is {here}")
-    assert straight_run(method, **over).result["model_sha256"] == RECORDED["model_sha256"][method][how]
+    instructions = torch.backends.cpu.get_cpu_capability()  # sums are rounded in another order with wider registers
+    known = RECORDED["model_sha256"].get(instructions)
+    if known is None or (platform.machine(), torch.__version__) != (RECORDED["machine"], RECORDED["torch"]):
+        pytest.skip(f"no hashes recorded for {platform.machine()}, {instructions}, torch {torch.__version__}")
+    assert straight_run(method, **over).result["model_sha256"] == known[method][how]

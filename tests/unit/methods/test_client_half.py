@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from fedsir.methods import local_training
-from fedsir.methods.settings import MethodConfig
 from fedsir.methods.base import Client
 from fedsir.methods.fedavg import FedAvg
-from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.fedsir import FedSIR
+from fedsir.methods.fedsir_settings import FedSIRConfig
+from fedsir.methods.settings import MethodConfig
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from fedsir.stages import train

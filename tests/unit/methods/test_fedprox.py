@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from fedsir.methods.settings import MethodConfig
 from fedsir.methods.base import Client
 from fedsir.methods.fedavg import FedAvg
-from fedsir.methods.fedprox_settings import FedProxConfig
 from fedsir.methods.fedprox import FedProx, proximal_term
+from fedsir.methods.fedprox_settings import FedProxConfig
+from fedsir.methods.settings import MethodConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
