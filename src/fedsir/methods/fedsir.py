@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+import numpy as np
 from torch import Tensor, nn
 
 from fedsir.errors import MethodError
@@ -149,6 +150,16 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 spectra_by_client[k] = spectra
         if not spectra_by_client:
             return None
+        counts = np.sum([spectra.counts for spectra in spectra_by_client.values()], axis=0)
+        n_features = next(iter(spectra_by_client.values())).directions.shape[1]
+        few = [int(n) for n in counts if 0 < n < n_features]
+        if few and config.rule != "direction":
+            # Directions do not suffer from it: docs/results.md has the measurement.
+            fed.record(
+                note=f"clean clients have {min(few):,} to {max(few):,} images of {len(few)} of {len(counts)} classes, "
+                f"fewer than the {n_features} features: residual subspaces say little there, and "
+                "method.relabel.rule=direction does without them"
+            )
         return aggregate_references(
             spectra_by_client,
             weight=config.weight,
