@@ -28,7 +28,7 @@ def test_fedelc_touches_only_labels_of_clients_it_calls_noisy(run_tiny: Runner) 
     run = run_tiny("fedelc", rounds=6, data=LARGER, method={"epochs": 3, "lr": 0.005, "identify": {"after": 2}})
     with np.load(run.folder / "labels.npz") as labels:
         changed = labels["given"] != labels["corrected"]
-        assert set(labels["client"][changed].tolist()) == {1, 3, 4}
+        assert set(labels["client"][changed].tolist()) <= {1, 3, 4}
     assert run.lines[-1]["relabelled"] == changed.sum() > 0
     assert run.result["noise_after"] < run.result["noise_before"]
 
