@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from misbehaving_methods import Misbehaving
 
 from fedsir.data.federation import FederatedData
 from fedsir.engines.base import Engine
@@ -16,7 +17,6 @@ from fedsir.methods.base import AnyMethod
 from fedsir.methods.replies import Weights
 from fedsir.methods.reply_check import Form
 from fedsir.models.weights import weights_of
-from misbehaving_methods import Misbehaving
 from tiny_network import Tiny
 
 CLIENTS = ("a", "b", "c", "d", "e")
@@ -39,9 +39,7 @@ def opened(five_clients: FederatedData) -> Iterator[OpenEngine]:
     """Return a function that opens (federation, engine, first model) with so many workers; all close in the end."""
     engines: list[Engine] = []
 
-    def open_engine(
-        n_workers: int, method: AnyMethod | None = None
-    ) -> tuple[EngineFederation, Engine, Weights]:
+    def open_engine(n_workers: int, method: AnyMethod | None = None) -> tuple[EngineFederation, Engine, Weights]:
         template, store = Tiny(), ClientStore.of(five_clients)
         spec = HostSpec(method or Misbehaving(), template, seed=3, device="cpu", store=store)
         engine, first = local_engine(spec, n_workers), weights_of(template)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from misbehaving_methods import Misbehaving, View
 
 from fedsir.data.federation import FederatedData
 from fedsir.engines.wire import encode
@@ -19,7 +20,6 @@ from fedsir.methods.replies import Reply
 from fedsir.methods.reply_check import to_tree
 from fedsir.methods.settings import MethodConfig
 from fedsir.models.weights import load_weights
-from misbehaving_methods import Misbehaving, View
 from tiny_network import Tiny
 
 Opened = Callable[..., tuple[Any, Any, Any]]

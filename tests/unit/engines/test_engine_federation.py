@@ -265,7 +265,9 @@ def test_a_failing_client_is_left_out_with_its_reason() -> None:
 
 def test_everybody_failing_stops_the_run_with_the_reason_also_at_the_second_ask() -> None:
     def behave(call: Call, payload: dict[str, Any]) -> Answer:
-        return failing(*CLIENTS, reason="MemoryError")(call, payload) if call.task == "second" else polite(call, payload)
+        return (
+            failing(*CLIENTS, reason="MemoryError")(call, payload) if call.task == "second" else polite(call, payload)
+        )
 
     fed = federation(behave)
     fed.begin_round(4)

@@ -9,7 +9,6 @@ import torch
 
 from fake_federation import FakeFederation, weights
 from fedsir.data.source import Source
-from fedsir.errors import MethodError
 from fedsir.methods.base import Client, Server
 from fedsir.methods.fedned import Distilled, FedNed, FedNedState, Score, Targets, TrainedTwice
 from fedsir.methods.fedned_math import negative_loss

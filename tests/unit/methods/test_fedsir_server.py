@@ -15,6 +15,7 @@ from fedsir.methods.spectral_identification import Identified
 from fedsir.stages.relabel import ClassSpectra
 from fedsir.stages.split import ClientSplit
 
+
 def fedsir(**settings: Any) -> FedSIR:
     return FedSIR(**settings).resolved(100)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 
 from fake_federation import FakeFederation, trained, weights
+from fedsir.errors import ConfigError
 from fedsir.methods import local_training
 from fedsir.methods.base import DROPPED_OUT, Client
 from fedsir.methods.fednoro import FedNoRo
@@ -234,7 +234,7 @@ def test_a_warm_up_may_be_stated_in_rounds_or_as_a_share(said: float, after: int
 
 @pytest.mark.parametrize("said", [-1, 2.5])
 def test_an_impossible_warm_up_is_refused(said: float) -> None:
-    with pytest.raises(ValidationError, match=r"identify\.after"):
+    with pytest.raises(ConfigError, match=r"identify\.after"):
         fednoro(identify={"after": said})
 
 

@@ -115,7 +115,11 @@ def test_answers_about_another_number_of_images_are_left_out() -> None:
 @pytest.mark.parametrize("row", [[1.0, 1.0], [2.0, -1.0]])
 def test_answers_that_are_no_probabilities_are_a_fault(row: list[float]) -> None:
     said = torch.tensor([[0.5, 0.5], row])
-    assert FirstAnswers(1.0, 1, said).fault() == Learnt(1, None, answers=said).fault() == "answers: a row is no probability"
+    assert (
+        FirstAnswers(1.0, 1, said).fault()
+        == Learnt(1, None, answers=said).fault()
+        == "answers: a row is no probability"
+    )
     assert FirstAnswers(1.0, 1, said[:1]).fault() is None
 
 
@@ -244,5 +248,3 @@ def test_batch_by_batch_is_one_call_with_the_same_answers(optimiser: str, make: 
     settings["public_optimiser"] = "kept" if optimiser == "fresh" else "fresh"
     rhfl(exchange="round", **settings).learn(other, draw=3, first=0, is_last=True, others=uniform(12))
     assert not torch.equal(model_of(one), model_of(other))
-
-

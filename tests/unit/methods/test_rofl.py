@@ -74,7 +74,12 @@ def test_a_round_without_answers_changes_nothing() -> None:
 
 
 def train(client: Client, method: RoFL, **over: Any) -> TrainedWithCentroids:
-    payload: dict[str, Any] = {"centroids": None, "forget_rate": 0.25, "central_weight": 1.0, "has_pseudo_labels": True} | over
+    payload: dict[str, Any] = {
+        "centroids": None,
+        "forget_rate": 0.25,
+        "central_weight": 1.0,
+        "has_pseudo_labels": True,
+    } | over
     return method.train(client, model=weights_of(Tiny()), **payload)
 
 
