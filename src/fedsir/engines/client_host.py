@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedsir.engines.base import Answer, AnyCall, Call, PredictCall, ServerCall
+from fedsir.engines.device_settings import drawing_from
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError
 from fedsir.evaluate.accuracy import predict
@@ -98,7 +99,8 @@ class ClientHost:
         )
 
     def _run(self, task: Any, where: Client | Server, payload: dict[str, Any]) -> bytes:
-        reply: Reply = task(self._spec.method, where, **payload)
+        with drawing_from(where.random.derive("torch"), self._spec.device):
+            reply: Reply = task(self._spec.method, where, **payload)
         if not isinstance(reply, declared := reply_type(task)):
             said = f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}"
             raise ReplyFault(f"{place_of(task)}{said}")

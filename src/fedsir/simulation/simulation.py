@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
-from fedsir.engines.device_settings import prepared
+from fedsir.engines.device_settings import drawing_from, prepared
 from fedsir.engines.federation import AskProgress, EngineFederation
 from fedsir.engines.local import local_engine
 from fedsir.engines.wire import decode
@@ -142,13 +142,17 @@ class Simulation(Iterator[Step]):
             self.close()
             raise StopIteration
         self._step_began = time.perf_counter()
-        with prepared(self._device):
-            step = self._step(self._next)
-            self._next += 1
-            for listener in self._listeners:
-                listener(step)
-        self._seconds, self._step_began = self.seconds, None
-        self.metrics.append(step.metrics)
+        try:
+            with prepared(self._device):
+                step = self._step(self._next)
+                # From here on the round is done, whatever a listener does; what listeners add goes into the same row.
+                self._next += 1
+                self.metrics.append(step.metrics)
+                for listener in self._listeners:
+                    listener(step)
+                self._seconds = self.seconds
+        finally:
+            self._step_began = None
         return step
 
     def run(self) -> Simulation:
@@ -176,10 +180,11 @@ class Simulation(Iterator[Step]):
         federation.begin_round(t)
         began = time.perf_counter()
         try:
-            if self._state is None:
-                state = self.method.start(federation, self._initial.weights)
-            else:
-                state = self.method.round(t, self._state, federation)
+            with drawing_from(federation.random.derive("torch"), self._device):
+                if self._state is None:
+                    state = self.method.start(federation, self._initial.weights)
+                else:
+                    state = self.method.round(t, self._state, federation)
             self._check_state(state)
             federation.end_round()
         except BaseException as problem:

@@ -174,7 +174,7 @@ def test_a_class_without_a_round_or_that_is_no_method(write: Callable[..., str],
         method_class(name.replace(":Mine", ":Abstract"))
     with pytest.raises(ConfigError, match="NoMethod is not a subclass"):
         method_class(name.replace(":Mine", ":NoMethod"))
-    with pytest.raises(ConfigError, match="cannot read .*nowhere"):
+    with pytest.raises(ConfigError, match=r"cannot read .*nowhere"):
         method_class(f"{tmp_path / 'nowhere.py'}:Mine")
 
 
