@@ -7,6 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from fedsir.data.source import DATASETS, SMALLEST_SIDE
+
+LARGEST_SIDE = 4096  # pixels that image_size may ask for
+
 Partition = Literal["auto", "dirichlet", "authors", "iid", "shards", "by_column"]
 Noise = Literal["symmetric", "pair", "asymmetric", "matrix", "file", "none"]
 NoisyClients = Literal["cover", "all", "none"] | int | tuple[str, ...]
@@ -35,6 +39,14 @@ def _parse_noisy_clients(value: object) -> NoisyClients:
     return names
 
 
+def _parse_image_size(value: object) -> object:
+    """Return a side, (height, width) or None; anything else is refused in one line."""
+    sides = value if isinstance(value, list | tuple) and len(value) == 2 else [value]
+    if value is not None and not all(type(side) is int and SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides):
+        raise ValueError(f"give a side or [height, width], in whole pixels from {SMALLEST_SIDE} to {LARGEST_SIDE}")
+    return value
+
+
 class DataConfig(BaseModel):
     """The samples of a federation: their source, their owners, their given labels."""
 
@@ -45,6 +57,11 @@ class DataConfig(BaseModel):
         min_length=1,
         description="Name of a known data set (digits, cifar10, cifar100), or the path of a folder "
         "client/class/image or of an npz file.",
+    )
+    image_size: Annotated[int | tuple[int, int] | None, BeforeValidator(_parse_image_size)] = Field(
+        None,
+        description="Side in pixels, or [height, width], of own images: each is scaled until it covers that and "
+        "cropped to its centre; if not set, all must have one size and keep it.",
     )
     n_clients: int = Field(
         10,
@@ -139,6 +156,8 @@ class DataConfig(BaseModel):
     def _settings_agree(self) -> DataConfig:
         if self.public == self.dataset:
             raise ValueError(f"public = {self.public!r} is the data set itself, test images and all: use held-out")
+        if self.image_size is not None and self.dataset in DATASETS:
+            raise ValueError(f"image_size is for own images; {self.dataset} has one size already: drop image_size")
         if self.noise == "matrix" and self.transition is None:
             raise ValueError("noise = 'matrix' needs data.transition, one row of probabilities per class")
         if self.noise != "matrix" and self.transition is not None:
@@ -147,8 +166,11 @@ class DataConfig(BaseModel):
             raise ValueError("noise = 'file' needs data.labels_file, the path of an npz, npy or csv file")
         if self.noise != "file" and self.labels_file is not None:
             raise ValueError(f"labels_file is read only with noise = 'file', not {self.noise!r}: drop one")
-        if self.noise in ("matrix", "file") and self.noise_rate > 0:
-            raise ValueError(f"noise_rate is not read with noise = {self.noise!r}: set it to 0 (--noise-rate 0)")
+        if self.noise in ("matrix", "file", "none") and self.noise_rate > 0:
+            raise ValueError(
+                f"noise_rate = {self.noise_rate:g} is not read with noise = {self.noise!r}: drop noise, or set the "
+                "rate to 0 (--noise-rate 0)"
+            )
         if self.noise_draw == "authors" and self.noise not in ("symmetric", "none"):
             raise ValueError(f"noise_draw = 'authors' replays symmetric noise only, not {self.noise!r}")
         return self

@@ -23,6 +23,13 @@ from fedsir.data.config import DataConfig
         ("noisy_clients", ["3", "3"]),
         ("noisy_clients", 2.5),
         ("dataset", ""),
+        ("image_size", 7),
+        ("image_size", True),
+        ("image_size", 10**5),
+        ("image_size", "24"),
+        ("image_size", [24]),
+        ("image_size", [24, 1.5]),
+        ("image_size", {}),
     ],
 )
 def test_a_bad_value_is_refused_by_name(field: str, value: object) -> None:
@@ -62,7 +69,9 @@ def test_noisy_clients_are_a_word_a_count_or_names(value: object, parsed: object
         ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "only with noise = 'matrix'"),
         ({"noise": "file"}, "needs data.labels_file"),
         ({"labels_file": "x.npy"}, "only with noise = 'file'"),
-        ({"noise": "file", "labels_file": "x.npy", "noise_rate": 0.2}, "noise_rate is not read"),
+        ({"noise": "file", "labels_file": "x.npy", "noise_rate": 0.2}, "noise_rate = 0.2 is not read"),
+        ({"noise": "none", "noise_rate": 0.2}, "drop noise, or set the rate to 0"),
+        ({"image_size": 16}, "digits has one size already"),
         ({"noise": "pair", "noise_draw": "authors"}, "symmetric noise only"),
         ({"noise": "matrix", "transition": [[0.5, 0.4], [0, 1]]}, "row 0 sums to 0.9"),
         ({"noise": "matrix", "transition": [[1.0], [0.5, 0.5]]}, "must be square"),
@@ -89,7 +98,7 @@ def test_every_field_is_described() -> None:
     [
         ({}, False),
         ({"noise_rate": 0.1}, True),
-        ({"noise_rate": 0.1, "noise": "none"}, False),
+        ({"noise": "none"}, False),
         ({"noise_rate": 0.1, "noisy_clients": 0}, False),
         ({"noise_rate": 0.1, "noisy_clients": "none"}, False),
         ({"noise": "matrix", "transition": [[0, 1], [1, 0]]}, True),

@@ -125,7 +125,7 @@ def test_image_size_covers_and_crops_to_the_centre() -> None:
     assert (data.images == 200).all()
     mixed = [wide[0], *np.full((N - 1, 8, 8), 200, np.uint8)]
     assert build(images=mixed, image_size=(8, 8)).sha256 == data.sha256
-    with pytest.raises(DataError, match=r"images differ in form: some are 8×8 .* some 16×48 .* set image_size"):
+    with pytest.raises(DataError, match=r"images differ in form: some are 8×8×1, some 16×48×1 .* set image_size"):
         build(images=mixed)
 
 
@@ -145,7 +145,12 @@ def test_image_size_covers_and_crops_to_the_centre() -> None:
         ({"labels": LABELS + 0.5}, "labels: row 0 is 0.5; a number must be a whole one"),
         ({"labels": [None, *LABELS[1:]]}, "labels: row 0 is missing"),
         ({"labels": np.where(LABELS > 1, np.nan, 1.0)}, "labels: row 2 is missing"),
-        ({"labels": ["\ud800", *LABELS.astype(str)[1:]]}, "is not valid text"),
+        ({"labels": ["\ud800", *LABELS.astype(str)[1:]]}, "is not readable text"),
+        ({"clients": ["a\nb", *CLIENTS[1:]]}, "is not readable text"),
+        ({"labels": np.array([10**5000, *LABELS[1:]], object)}, "row 0 is an integer of thousands of digits"),
+        ({"image_size": 4}, "image_size = 4: give a side"),
+        ({"images": [IMAGES[0, ..., 0], *IMAGES[1:]], "image_size": 8}, "some have 1 channel"),
+        ({"images": np.zeros((N, 9, 0), np.uint8)}, r"images have shape \(30, 9, 0\)"),
         ({"labels": np.array([1, "1", *LABELS[2:]], object)}, "1 and '1' have the same name"),
         ({"clients": ["", *CLIENTS[1:]]}, "clients: row 0 has an empty name"),
         ({"test": IMAGES}, r"test: give a pair, \(images, labels\)"),
