@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -149,7 +150,7 @@ def _add_test(listing: _Listing, folder: Path) -> None:
 
 def peek_folder(root: Path) -> Size | None:
     """Return height and width of the first image that is found, None if there is none."""
-    for path in root.rglob("*"):
+    for path in chain(root.glob("*/*/*"), root.glob("*/*/*/*")):
         if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
             with _opened(path) as image:
                 return image.height, image.width

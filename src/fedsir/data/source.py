@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,6 +198,23 @@ def make_source(
         is_benchmark=is_benchmark,
         confused_with=confused_with,
     )
+
+
+def peek_image_size(dataset: str) -> Size | None:
+    """Return height and width of a data set's images without reading them; None where loading will find a fault."""
+    if dataset in DATASETS:
+        return (8, 8) if dataset == "digits" else (32, 32)
+    path = Path(dataset).expanduser()
+    try:
+        if path.is_dir():
+            from fedsir.data.own_folder import peek_folder
+
+            return peek_folder(path)
+        from fedsir.data.own_npz import peek_npz
+
+        return peek_npz(path)
+    except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return None
 
 
 def load_source(
