@@ -83,8 +83,8 @@ def _print(planned: dict[str, Any]) -> None:
     )
     cost = estimate["ms_per_image"]
     console.print(
-        f"({estimate['model']}: {cost:,.{0 if cost >= 10 else 1}f} ms per image and training pass, timed just now on one "
-        "core of this machine)",
+        f"({estimate['model']}: {cost:,.{0 if cost >= 10 else 1}f} ms per image and training pass, timed just now on "
+        "one core of this machine)",
         style="dim",
     )
 

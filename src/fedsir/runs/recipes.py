@@ -119,7 +119,9 @@ def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, 
     return value
 
 
-def default_recipe(over: Mapping[str, Any], image_size: tuple[int, int] | None, *, has_weights: bool) -> str:
+def default_recipe(
+    over: Mapping[str, Any], image_size: tuple[int, int] | None = None, *, has_weights: bool = False
+) -> str:
     """Return the recipe to start from when only a data set is named, or images in memory."""
     dataset = str(_table(over, "data").get("dataset", "digits"))
     if dataset in RECIPE_OF_DATASET and image_size is None:
