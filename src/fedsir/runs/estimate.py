@@ -34,7 +34,7 @@ MODELS_PER_WORKER = 8
 MODELS_ON_SERVER = 10
 FORWARD_SHARE = 1 / 3  # of a training step is its forward pass
 # What a step needs at its peak, of what autograd keeps for the backward pass: gradients of maps come on top.
-STEP_SHARE = 1.5
+STEP_SHARE = 2
 PROCESS = 400e6  # Python and torch themselves
 TIMED_BYTES = 256e6  # kept for the backward pass of a step that is timed: a plan should not need a run's memory
 
