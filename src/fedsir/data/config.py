@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from fedsir.data.source import DATASETS, SMALLEST_SIDE
 
 LARGEST_SIDE = 4096  # pixels that image_size may ask for
+MOST = 10**9  # of anything that is counted
 
 Partition = Literal["auto", "dirichlet", "authors", "iid", "shards", "by_column"]
 Noise = Literal["symmetric", "pair", "asymmetric", "matrix", "file", "none"]
@@ -23,7 +24,7 @@ def _parse_noisy_clients(value: object) -> NoisyClients:
     if isinstance(value, str):
         text = value.strip()
         if text.removeprefix("-").isdecimal():
-            value = int(text)
+            value = int(text[:20])  # of any longer number this is already far more than there can be clients
         else:  # "3,4", "berlin", and "3," for the one client called 3
             value = [name.strip() for name in text.split(",") if name.strip()]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -66,6 +67,7 @@ class DataConfig(BaseModel):
     n_clients: int = Field(
         10,
         ge=1,
+        le=MOST,
         description="Number of clients to deal the samples to; unused if the data name their clients.",
     )
     partition: Partition = Field(
@@ -80,15 +82,17 @@ class DataConfig(BaseModel):
         allow_inf_nan=False,
         description="Dirichlet concentration for dirichlet and authors: small makes clients differ much.",
     )
-    min_samples: int = Field(10, ge=1, description="Fewest samples a client gets from the dirichlet partition.")
+    min_samples: int = Field(
+        10, ge=1, le=MOST, description="Fewest samples a client gets from the dirichlet partition."
+    )
     shards_per_client: int = Field(
-        2, ge=1, description="Label-sorted pieces each client gets from the shards partition."
+        2, ge=1, le=MOST, description="Label-sorted pieces each client gets from the shards partition."
     )
     n_train: int | None = Field(
-        None, ge=1, description="Use only this many training samples, drawn class by class; all if not set."
+        None, ge=1, le=MOST, description="Use only this many training samples, drawn class by class; all if not set."
     )
     n_test: int | None = Field(
-        None, ge=1, description="Use only this many test samples, drawn class by class; all if not set."
+        None, ge=1, le=MOST, description="Use only this many test samples, drawn class by class; all if not set."
     )
     noise: Noise = Field(
         "symmetric",
@@ -125,6 +129,7 @@ class DataConfig(BaseModel):
     cover_min_samples: int | None = Field(
         None,
         ge=1,
+        le=MOST,
         description="Samples of a class a client needs to count for noisy_clients = cover; if not set, 9 % "
         "of the mean class size (450 for CIFAR-10, 45 for CIFAR-100).",
     )
@@ -136,7 +141,9 @@ class DataConfig(BaseModel):
         "images, which no client then has). For such a method, if not set: cifar100 for cifar10 and the reverse, "
         "held-out for digits.",
     )
-    public_size: int = Field(5000, ge=1, description="How many of them, drawn at random; all if there are fewer.")
+    public_size: int = Field(
+        5000, ge=1, le=MOST, description="How many of them, drawn at random; all if there are fewer."
+    )
 
     @field_validator("transition")
     @classmethod

@@ -12,7 +12,7 @@ from fedsir.data.naming import check_name, natural_order
 from fedsir.data.npy import PIECE
 from fedsir.data.own_data import own_source
 from fedsir.data.partition import by_column
-from fedsir.data.resize import Size, gather, height_and_width
+from fedsir.data.resize import Size, gather
 from fedsir.data.source import SMALLEST_SIDE
 from fedsir.errors import DataError
 
@@ -39,6 +39,8 @@ def federation_from_arrays(
     image_size: int | tuple[int, int] | None,
 ) -> FederatedData:
     """Return what `FederatedData.from_arrays` promises."""
+    if crop_padding is not None and crop_padding < 0:
+        raise DataError(f"crop_padding = {crop_padding}: must be 0 or more")
     pixels = [as_images("images", images, image_size)]
     given = [as_names("labels", labels, len(pixels[0]))]
     owners = as_names("clients", clients, len(pixels[0]), is_client=True)
@@ -87,18 +89,25 @@ def federation_from_arrays(
 
 def as_images(what: str, images: Any, image_size: int | Size | None) -> Images:
     """Return a copy as (n, channels, h, w) uint8; see `FederatedData.from_arrays` for what is taken."""
-    size = height_and_width(image_size)
-    if size is not None and not (len(size) == 2 and all(type(s) is int and s >= SMALLEST_SIDE for s in size)):
-        raise DataError(f"image_size = {image_size!r}: give a side or (height, width), each {SMALLEST_SIDE} or more")
+    size = None
+    if image_size is not None:
+        sides = tuple(image_size) if isinstance(image_size, tuple | list) else (image_size, image_size)
+        if len(sides) != 2 or not all(isinstance(s, int | np.integer) and s >= SMALLEST_SIDE for s in sides):
+            raise DataError(
+                f"image_size = {image_size!r}: give a side or (height, width), each {SMALLEST_SIDE} or more"
+            )
+        size = int(sides[0]), int(sides[1])
     try:
-        array = as_array(images)
-    except ValueError:  # a list of images whose sizes differ
-        array = np.empty(len(images), object)
-        array[:] = [as_array(image) for image in images]
+        array = _array(what, images)
+    except DataError:
+        if not isinstance(images, list | tuple):
+            raise
+        array = np.empty(len(images), object)  # images whose sizes differ
+        array[:] = [_array(what, image) for image in images]
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"{what}: there are no rows")
     if array.dtype == object:  # a column, or a list, of images
-        parts = [_channels_last(what, as_array(image)[None]) for image in array]
+        parts = [_channels_last(what, _array(what, image)[None]) for image in array]
     else:
         whole = _channels_last(what, array)
         step = max(1, PIECE // max(1, whole[0].nbytes))
@@ -114,6 +123,17 @@ def as_images(what: str, images: Any, image_size: int | Size | None) -> Images:
             else f"{what} differ in form: some have {one} channel(s), some {other}"
         )
     return gather((_pixels(what, part) for part in parts), len(array), size, what)
+
+
+def _array(what: str, values: Any) -> npt.NDArray[Any]:
+    try:
+        return as_array(values)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as problem:  # rows of different lengths, or a tensor NumPy has no type for
+        raise DataError(f"{what} cannot be read as an array: {problem}") from None
 
 
 def _channels_last(what: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -150,7 +170,7 @@ def _pixels(what: str, array: npt.NDArray[Any]) -> Images:
 
 def as_names(what: str, values: Any, n: int, *, is_client: bool = False) -> list[str]:
     """Return one name per image for labels or clients of any hashable kind."""
-    array = as_array(values)
+    array = _array(what, values)
     if array.shape != (n,):
         raise DataError(f"{what} have shape {array.shape}, but there are {n} images: give one for each")
     names: dict[Any, str] = {}

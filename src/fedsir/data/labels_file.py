@@ -36,7 +36,7 @@ def read_labels_file(file: str, n_samples: int, class_names: Sequence[str]) -> L
     if path.suffix.lower() not in readers:
         raise DataError(f"labels_file {path} must be an npz, npy or csv file")
     if not path.is_file():  # opening a pipe would wait for ever
-        raise DataError(f"labels_file {path} cannot be read: there is no such file")
+        raise DataError(f"labels_file {path} cannot be read: it is not a file")
     try:
         array = readers[path.suffix.lower()](path)
     except DataError:

@@ -14,6 +14,7 @@ from fedsir.data.config import DataConfig
         ("noise_rate", -0.1),
         ("noise_rate", float("nan")),
         ("n_clients", 0),
+        ("n_clients", 10**10),
         ("min_samples", 0),
         ("n_train", 0),
         ("partition", "random"),
