@@ -3,16 +3,23 @@
 import importlib.util
 import sys
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
+import fedsir
+from fedsir.engines.client_host import ClientHost
+from fedsir.engines.wire import decode
 from fedsir.methods.registry import BUILT_IN, method_class
 from fedsir.methods.replies import Reply, Trained, Weights
+from fedsir.methods.reply_check import reply_type
 
 ROOT = Path(__file__).resolve().parents[2]
+SIZES = ("classes", "features", "residual rank", "images")
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +69,36 @@ def test_optional_fields_are_counted_once_with_and_once_without(privacy: ModuleT
 def test_every_task_says_when_it_is_asked(name: str) -> None:
     for task, function in method_class(name).tasks().items():
         assert "asked" in (function.__doc__ or ""), f"{name}.{task}: its docstring does not say when it is asked"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fedsir", {"method.relabel.every": 1, "method.identify.epochs": 1}),
+        ("fednoro", {"method.identify.after": 1}),
+        ("rofl", {}),
+        ("rhfl", {"method.pretrain_epochs": 1}),
+    ],
+)
+def test_arrays_are_sent_in_the_precision_that_the_page_counts(
+    privacy: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
+) -> None:
+    sent: list[tuple[type[Reply], Any]] = []
+
+    def run(host: ClientHost, task: Any, where: Any, payload: Any) -> bytes:
+        data = really_run(host, task, where, payload)
+        sent.append((reply_type(task), decode(data)))
+        return data
+
+    really_run = ClientHost._run
+    monkeypatch.setattr(ClientHost, "_run", run)
+    data = fedsir.FederatedData.load("digits", n_train=200, n_test=50, public="held-out", partition="iid", n_clients=4)
+    fedsir.simulate(data, method=name, rounds=2, settings=settings).run()
+    counted = set()
+    for declared, tree in sent:
+        for field in privacy.fields_of(declared, privacy.Example({}, dict.fromkeys(SIZES, 1))):
+            value = reduce(lambda node, part: node and node[part], field.name.split("."), tree)
+            if isinstance(field.example, torch.Tensor) and value is not None:
+                assert value.dtype == field.example.dtype, f"{declared.__name__}.{field.name}"
+                counted.add(field.name)
+    assert counted
