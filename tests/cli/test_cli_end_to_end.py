@@ -37,7 +37,7 @@ def test_run_as_a_command(shell: Callable[..., Any], fedsir: Callable[..., Any],
     assert [line.split()[:2] for line in first.err.splitlines()[1:]] == [["round", "0"], ["round", "1"]]
     assert {path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")} == {".lock"}
     again = fedsir(*words)  # the same command on a finished run reports it
-    assert (again.code, again.err) == (0, "")
+    assert (again.code, again.err) == (0, "finished earlier, nothing to do: run\n")
     assert again.out.splitlines()[1].startswith("fedsir ")
     assert again.out.splitlines()[-1] == "run folder: run"
 
