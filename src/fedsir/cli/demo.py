@@ -10,6 +10,7 @@ import typer
 from fedsir.cli import options
 from fedsir.cli.result_table import result_table
 from fedsir.cli.run import execute
+from fedsir.cli.terminal import say_json
 from fedsir.runs.recipes import resolve
 
 
@@ -27,6 +28,6 @@ def demo(
         folder = out / f"{method}-n{noise_rate:g}-s{seed}"
         results[method] = execute(resolve("digits", tree), out=folder, workers=options.n_workers(workers))
     if as_json:
-        options.echo_json({method: dict(result) for method, result in results.items()})
+        say_json({method: dict(result) for method, result in results.items()})
     else:
         result_table(list(results.values()))

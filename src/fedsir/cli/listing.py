@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsir.cli import options
+from fedsir.cli.terminal import say_json, say_table
 
 
 class Kind(StrEnum):
@@ -27,11 +28,9 @@ def list_(
     """List methods, datasets, recipes, models, or the tables and figures that `fedsir reproduce` makes."""
     found = _LISTS[kind]()
     if as_json:
-        options.echo_json(found)
-        return
-    width = max(map(len, found), default=0)
-    for name, text in found.items():
-        typer.echo(f"{name:{width}}  {text}")
+        say_json(found)
+    else:
+        say_table((), list(found.items()), is_shortened=False, left=(0, 1))
 
 
 def _methods() -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,16 +83,3 @@ def n_workers(given: int | None) -> int:
     if given < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {given})")
     return given
-
-
-def echo_json(value: Any) -> None:
-    """Print one line of strict JSON: numbers that JSON has no word for are null."""
-    from fedsir.runs.run_folder import strict_json
-
-    typer.echo(json.dumps(strict_json(value), ensure_ascii=False, allow_nan=False))
-
-
-def size(n_bytes: float) -> str:
-    """Return a number of bytes for people."""
-    power = min(int(math.log(max(n_bytes, 1), 1000)), 4)
-    return f"{n_bytes / 1000**power:.{0 if power == 0 else 1}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -10,6 +10,7 @@ import typer
 
 from fedsir.cli import options
 from fedsir.cli.sweep import DryRun, SweepWorkers, execute, hours, refuse_failures
+from fedsir.cli.terminal import say, say_files, say_json, say_note, say_table
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.paper.scales import SCALES, Scale
 from fedsir.paper.tables import FIGURES, TABLES, Selection
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from fedsir.paper.results import Filled
 
 KNOWN = (*TABLES, *FIGURES)
-LOG_WIDTH = 100  # columns, where the output is no terminal
 Value = TypeVar("Value", float, int, str)
 
 
@@ -122,32 +122,22 @@ def _values(option: str, text: str | None, kind: Callable[[str], Value]) -> tupl
 
 
 def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedsir.paper import rendering
 
     if as_json:
-        options.echo_json(rendering.as_json(filled) | {"files": [str(path) for path in written]})
+        say_json(rendering.as_json(filled) | {"files": [str(path) for path in written]})
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, LOG_WIDTH)
     for block in filled.blocks:
         rows = [rendering.cells_of(line, digits=1) for line in block.lines]
         # A column without a single number (one seed has no sd, other data no paper) only takes room.
         shown = [i for i in range(len(rendering.HEADER)) if any(row[i] != "–" for row in rows)]
-        table = Table(title=rendering.heading(block), title_justify="left", box=None, pad_edge=False)
-        for i in shown:
-            table.add_column(rendering.HEADER[i], justify="left" if i == 0 else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(*(row[i] for i in shown))
-        console.print(table)
+        header, *chosen = ([row[i] for i in shown] for row in (rendering.HEADER, *rows))
+        say_table(header, chosen, title=rendering.heading(block))
         if (standing := rendering.standing_line(filled, block)) is not None:
-            console.print(standing, highlight=False)
-        console.print()
-    console.print(rendering.legend(filled), style="dim", highlight=False)
-    _name_files(written)
+            say(standing)
+        say("")
+    say_note(rendering.legend(filled))
+    say_files(written)
 
 
 def _similarity(
@@ -179,16 +169,9 @@ def _similarity(
     ]
     if as_json:
         files = [str(path) for path in written]
-        options.echo_json({"client": found.client, "off_diagonal": statistics, "files": files})
+        say_json({"client": found.client, "off_diagonal": statistics, "files": files})
         return
-    typer.echo(f"client {found.client} of {config.data.dataset}, {found.n_samples} images, α = {alphas[0]:g}")
+    say(f"client {found.client} of {config.data.dataset}, {found.n_samples} images, α = {alphas[0]:g}")
     for told in statistics:
-        typer.echo(
-            f"noise rate {told['noise_rate']:g}: off-diagonal mean {told['mean']:.3f}, energy {told['energy']:.3f}"
-        )
-    _name_files(written)
-
-
-def _name_files(written: list[Path]) -> None:
-    for path in written:
-        typer.echo(str(path))
+        say(f"noise rate {told['noise_rate']:g}: off-diagonal mean {told['mean']:.3f}, energy {told['energy']:.3f}")
+    say_files(written)

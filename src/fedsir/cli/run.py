@@ -9,6 +9,7 @@ import typer
 
 from fedsir.cli import INTERRUPTED, options
 from fedsir.cli.result_table import result_table
+from fedsir.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from fedsir.runs.config import RunConfig
@@ -59,7 +60,7 @@ def run(
         download=download,
     )
     if as_json:
-        options.echo_json(dict(result))
+        say_json(dict(result))
     else:
         result_table([result])
 
@@ -82,7 +83,7 @@ def execute(
         return run_experiment(config, RunTarget(folder, workers, device, data_dir, download, progress))
     except KeyboardInterrupt:
         progress.close()  # first: a live table would draw over the line
-        typer.echo(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
+        say(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.close()

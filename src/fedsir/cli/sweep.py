@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsir.cli import INTERRUPTED, options
+from fedsir.cli.terminal import say, say_json, say_table
 from fedsir.errors import FedsirError
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def sweep(
     if as_json:
         made = provenance_of(job.folder for job in jobs if job.name in outcome.results)
         told = {"results": outcome.results, "failures": outcome.failures, "provenance": made}
-        options.echo_json(told)
+        say_json(told)
     elif outcome.results:
-        typer.echo(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
+        say(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
     refuse_failures(outcome)
 
 
@@ -82,7 +83,7 @@ def execute(jobs: Sequence[Job], *, workers: int, device: str, data_dir: Path | 
         return run_jobs(jobs, progress, workers=workers, device=device, data_dir=data_dir, download=download)
     except KeyboardInterrupt:
         progress.close()
-        typer.echo("fedsir: stopped; the same command goes on from the last round of each run.", err=True)
+        say("fedsir: stopped; the same command goes on from the last round of each run.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.close()
@@ -107,10 +108,10 @@ def hours(
     total = time_in_all([seconds for seconds in estimates.values() if seconds is not None], workers)
     if as_json:
         runs = [{"run": name, "seconds": seconds} for name, seconds in estimates.items()]
-        options.echo_json({"hours": total / 3600, "workers": workers, "runs": runs})
+        say_json({"hours": total / 3600, "workers": workers, "runs": runs})
         return
-    for name, seconds in estimates.items():
-        typer.echo(f"{'finished' if seconds is None else duration(seconds):>9}  {name}")
+    rows = [("finished" if seconds is None else duration(seconds), name) for name, seconds in estimates.items()]
+    say_table((), rows, is_shortened=False, left=(1,))
     n_open = sum(seconds is not None for seconds in estimates.values())
     in_all = f"about {duration(total)} ({total / 3600:.2f} hours) with {workers} worker(s)"
-    typer.echo(f"{n_open} of {len(jobs)} runs to do: {in_all}")
+    say(f"{n_open} of {len(jobs)} runs to do: {in_all}")
