@@ -25,6 +25,7 @@ TABLES = {  # and the folder in results/ that their runs are in
     "ablation": "cifar10-cpu",
     "relabel-rules": "cifar10-cpu",
     "figure-noise-reduction": "cifar10-cpu",
+    "figure-similarity": "cifar10-cpu",
     "table-cifar100": "cifar100-cpu",
 }
 METHODS = {variant.name: variant.title for variant in (*ROWS, REFERENCES[0])}

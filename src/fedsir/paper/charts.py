@@ -49,15 +49,19 @@ def similarity_matrices(panels: Sequence[tuple[str, Floats]], class_names: Seque
         size = (1.4 + longest + (side + 0.2) * len(panels), side + 1.4 + longest + 0.2 * has_gaps)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        colours = matplotlib.colormaps["YlGnBu"].with_extremes(bad="#ffffff")
+        colours = matplotlib.colormaps["YlGnBu"].resampled(64).with_extremes(bad="#ffffff")
         lowest = _lowest_tenth([matrix for _, matrix in panels])
         for axes, (title, matrix), mean in zip(grid, panels, means, strict=True):
-            image = axes.imshow(matrix, cmap=colours, vmin=lowest, vmax=1.0, interpolation="none")
+            # Cells are shapes: browsers blur a picture of so few pixels when they stretch it.
+            image = axes.pcolormesh(matrix, cmap=colours, vmin=lowest, vmax=1.0, edgecolors="face", linewidth=0.3)
+            axes.set(aspect="equal", xlim=(0, n_classes), ylim=(n_classes, 0))
             _cross_out(axes, np.isnan(matrix))
             axes.set_title(title)
             axes.set_xlabel(f"mean off the diagonal: {'unknown' if np.isnan(mean) else f'{mean:.2f}'}", labelpad=8)
             _name_classes(axes, class_names)
         bar = figure.colorbar(image, ax=list(grid), fraction=0.04, pad=0.02, shrink=0.75)
+        if bar.solids is not None:
+            bar.solids.set(rasterized=False, edgecolor="face")
         bar.set_label("similarity of two classes\n(1: same direction)")
         figure.suptitle("How alike the classes of one client look", fontsize=12)
         gaps = "\ncrossed out: too few samples of that class" if has_gaps else ""
@@ -83,7 +87,7 @@ def _lowest_tenth(matrices: Sequence[Floats]) -> float:
 def _cross_out(axes: Axes, is_missing: NDArray[np.bool_]) -> None:
     rows, columns = np.nonzero(is_missing)
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        x, y = [column - 0.3, column + 0.3], [row - 0.3, row + 0.3]
+        x, y = [column + 0.2, column + 0.8], [row + 0.2, row + 0.8]
         axes.plot(x, y, color=FAINT, linewidth=0.7)
         axes.plot(x, y[::-1], color=FAINT, linewidth=0.7)
 
@@ -92,8 +96,9 @@ def _name_classes(axes: Axes, class_names: Sequence[str]) -> None:
     step = -(-len(class_names) // MOST_NAMES)
     places, names = list(range(0, len(class_names), step)), list(class_names[::step])
     is_upright = max(map(len, names)) <= 2
-    axes.set_xticks(places, names, rotation=0 if is_upright else 90, fontsize=9)
-    axes.set_yticks(places, names, fontsize=9)
+    middles = [place + 0.5 for place in places]
+    axes.set_xticks(middles, names, rotation=0 if is_upright else 90, fontsize=9)
+    axes.set_yticks(middles, names, fontsize=9)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
