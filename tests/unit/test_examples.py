@@ -18,12 +18,11 @@ from fedsir.methods.fedlsr_settings import FedLSRConfig
 from fedsir.methods.fedned_settings import FedNedConfig
 from fedsir.methods.fednoro_settings import FedNoRoConfig
 from fedsir.methods.fedprox_settings import FedProxConfig
-from fedsir.methods.fedsir import PAPER
-from fedsir.methods.fedsir_settings import FedSIRConfig
-from fedsir.methods.pruning import PruningConfig
+from fedsir.methods.fedsir_settings import PAPER, FedSIRConfig
 from fedsir.methods.rhfl_settings import RHFLConfig
 from fedsir.methods.rofl_settings import RoFLConfig
 from fedsir.methods.settings import MethodConfig
+from fedsir.methods.spectral_identification_settings import SpectralConfig
 from fedsir.models.config import ModelConfig
 from fedsir.runs.config import RunConfig
 
@@ -67,6 +66,24 @@ def test_own_data_names_the_bad_site(tmp_path: Path) -> None:
     assert changed["aachen"] == changed["bergen"] == changed["dublin"] == 0
 
 
+def test_arrays_in_verdict_and_labels_out(tmp_path: Path) -> None:
+    code = (ROOT / "examples" / "04_notebook_style.py").read_text(encoding="utf-8").split('"""', 2)[2]
+    assert len([line for line in code.splitlines() if line.strip() and not line.strip().startswith("#")]) < 15
+    lines = run_example("04_notebook_style.py", tmp_path)
+    verdicts = {words[0]: words[1] for words in (line.split() for line in lines[1:7])}
+    assert {site for site, verdict in verdicts.items() if verdict == "noisy"} == {"Cadiz", "Fermo"}
+    before, after = (int(line.split(": ")[1].split("%")[0]) for line in lines[-2:])
+    assert before > 55 and after < 15
+
+
+def test_a_simulation_stops_early_and_predicts(tmp_path: Path) -> None:
+    lines = run_example("05_step_by_step.py", tmp_path)
+    accuracies = [float(m[1]) for line in lines if (m := re.match(r"round +\d+  accuracy ([\d.]+)%", line))]
+    assert accuracies[-1] > 96 and max(accuracies[:-1]) <= 96
+    assert f"stopped after {len(accuracies) - 1} rounds" in "\n".join(lines)
+    assert lines[-1] == f"test accuracy {accuracies[-1]:.1f}% with SmallCNN"
+
+
 def test_own_method_runs_beside_a_built_in_one(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "03_own_method.py").read_text(encoding="utf-8")
     assert len([line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]) < 40
@@ -102,7 +119,7 @@ def table_of(page: str) -> dict[str, list[str]]:
         ("methods/fedprox.md", FedProxConfig, "method.", ("method.name",)),
         ("methods/fedelc.md", FedELCConfig, "method.", ("method.name",)),
         ("methods/fednoro.md", FedNoRoConfig, "method.", ("method.name",)),
-        ("methods/pruning.md", PruningConfig, "method.", ("method.name",)),
+        ("methods/pruning.md", SpectralConfig, "method.", ("method.name",)),
         ("methods/rofl.md", RoFLConfig, "method.", ("method.name",)),
         ("methods/fedlsr.md", FedLSRConfig, "method.", ("method.name",)),
         ("methods/rhfl.md", RHFLConfig, "method.", ("method.name",)),

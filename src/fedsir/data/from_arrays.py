@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsir.data.arrays import as_array
 from fedsir.data.federation import FederatedData, assemble
 from fedsir.data.naming import check_name, natural_order
 from fedsir.data.own_data import own_source
@@ -80,13 +81,6 @@ def federation_from_arrays(
         noisy=[k for k, is_wrong in enumerate(wrong) if is_wrong.any()],
         test=np.arange(len(source.test_labels)),
     )
-
-
-def as_array(values: Any) -> npt.NDArray[Any]:
-    """Return a NumPy array of an array, a torch tensor (on any device), a pandas column or a list."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    return np.asarray(values)
 
 
 def as_images(what: str, images: Any, image_size: int | tuple[int, int] | None) -> Images:
