@@ -48,7 +48,7 @@ def _root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     del version

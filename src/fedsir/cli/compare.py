@@ -27,24 +27,29 @@ def compare(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Folders of finished runs, or a folder with such folders in it.", show_default=False
+            metavar="RUN...", help="Folders of finished runs, or a folder that holds such folders.", show_default=False
         ),
     ],
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Only runs with this setting, e.g. --only data.noise_rate=0.3; KEY= if it is not set. Repeatable.",
+            help="Only runs with this setting, as in --only data.noise_rate=0.3; KEY= where it is not set. Repeatable.",
         ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="What the others are compared with. Default: the first row.")
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Method that the others are compared with. Default: that of the first row."
+        ),
     ] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Put finished runs side by side; runs that differ only in their seed share a row.
+    """Put finished runs side by side in one table.
+
+    Runs that differ only in their seed share a row.
 
     Examples: `fedsir compare runs/digits-*`, `fedsir compare runs --only data.noise_rate=0.3 --against fedsir`.
     """

@@ -13,7 +13,10 @@ from fedsir.cli.terminal import say_json, say_table
 
 
 def doctor(data_dir: options.DataDir = None, as_json: options.Json = False) -> None:
-    """Show versions, device and data found, and test that runs are deterministic on this machine."""
+    """Check versions, devices and data, and that runs repeat exactly.
+
+    The last check trains a small model with one and with two workers and compares their bytes.
+    """
     found = _examine(data_dir)
     if as_json:
         say_json(found)

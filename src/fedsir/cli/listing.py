@@ -25,7 +25,10 @@ def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
     as_json: options.Json = False,
 ) -> None:
-    """List methods, datasets, recipes, models, or the tables and figures that `fedsir reproduce` makes."""
+    """List methods, datasets, recipes, models or reproductions.
+
+    Reproductions are the tables and figures of the paper that `fedsir reproduce` makes.
+    """
     found = _LISTS[kind]()
     if as_json:
         say_json(found)

@@ -34,7 +34,10 @@ def plan(
     download: options.Download = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show who holds what, who is noisy, and what a run would cost. Trains nothing but two timed steps."""
+    """Show who holds which labels and what a run would cost.
+
+    It trains a few timed steps, nothing else. On a narrow screen only the largest classes are shown; --json has all.
+    """
     config = options.settings(
         recipe,
         method=method,

@@ -28,7 +28,7 @@ def run(
     assignments: options.Assignments = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The run's folder. Default: runs/NAME, the same for the same settings."),
+        typer.Option(help="Folder of the run. Default: runs/NAME, the same for the same settings."),
     ] = None,
     workers: options.Workers = None,
     device: options.Device = "cpu",
@@ -36,7 +36,7 @@ def run(
     download: options.Download = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run an experiment, or go on with it where it stopped.
+    """Run an experiment; the same command goes on where it stopped.
 
     Examples: `fedsir run`, `fedsir run --method fedavg --noise-rate 0.4`, `fedsir run cifar10-cpu --data-dir DATA`,
     `fedsir run --dataset my_images/ --set method.identify.split=auto`.

@@ -17,7 +17,7 @@ def show(
     assignments: options.Assignments = None,
     as_json: options.Json = False,
 ) -> None:
-    """Print resolved settings as TOML: every value that a run would use, schedules included."""
+    """Print every setting of a run, as TOML that `run` takes back."""
     config = options.settings(
         recipe,
         method=method,

@@ -15,23 +15,26 @@ from fedsir.errors import FedsirError
 if TYPE_CHECKING:
     from fedsir.sweeps.sweep import Job, Outcome
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run and how long it takes; run nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would run and how long it would take; run nothing.")
+]
 SweepWorkers = Annotated[
-    int | None, typer.Option(help="Runs at a time; with fewer runs, each has several processes. Default: all cores.")
+    int | None,
+    typer.Option(help="Runs at a time; if there are fewer runs, each gets several processes. Default: all cores."),
 ]
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="A TOML file of runs (docs/reproduce.md).", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="TOML file with the settings (docs/reproduce.md).", show_default=False)],
     out: Annotated[
-        Path, typer.Option(help="Where the folders of the runs go, named as `fedsir run` names them.")
+        Path, typer.Option(help="Folder for the run folders, which are named as `fedsir run` names them.")
     ] = Path("runs"),
     trusted: Annotated[
         list[str] | None,
         typer.Option(
             "--method",
             metavar="FILE.py:CLASS",
-            help="Code that the file names and you trust. Repeatable.",
+            help="Method file that the sweep uses and you trust. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -42,7 +45,9 @@ def sweep(
     dry_run: DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run every combination of settings that a file asks for; what is finished is not run again.
+    """Run every combination of settings in a file.
+
+    Runs that are finished are not run again.
 
     Example: `fedsir sweep seeds.toml --workers 4`, then `fedsir compare runs/*`.
     """
@@ -57,14 +62,13 @@ def sweep(
     jobs = jobs_for(configs, out)
     n_workers = options.n_workers(workers)
     if dry_run:
-        hours(jobs, n_workers, data_dir, download=download, as_json=as_json)
+        print_estimate(jobs, n_workers, data_dir, download=download, as_json=as_json)
         return
     usable_folder(out)
     outcome = execute(jobs, workers=n_workers, device=device, data_dir=data_dir, download=download)
     if as_json:
         made = provenance_of(job.folder for job in jobs if job.name in outcome.results)
-        told = {"results": outcome.results, "failures": outcome.failures, "provenance": made}
-        say_json(told)
+        say_json({"results": outcome.results, "failures": outcome.failures, "provenance": made})
     elif outcome.results:
         say(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
     refuse_failures(outcome)
@@ -90,14 +94,14 @@ def execute(jobs: Sequence[Job], *, workers: int, device: str, data_dir: Path | 
 
 
 def refuse_failures(outcome: Outcome) -> None:
-    """Leave with an error if runs failed; each was told when it happened."""
+    """Leave with an error if runs failed; each was named when it happened."""
     if outcome.failures:
         name, reason = next(iter(outcome.failures.items()))
         more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
         raise FedsirError(f"{len(outcome.failures)} run(s) failed: {name}: {reason}{more}")
 
 
-def hours(
+def print_estimate(
     jobs: Sequence[Job], workers: int, data_dir: Path | None, *, download: bool = False, as_json: bool = False
 ) -> None:
     """Print what is still to be run and how long that takes, from timed training steps."""

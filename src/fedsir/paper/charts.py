@@ -66,9 +66,9 @@ def similarity_matrices(panels: Sequence[tuple[str, Floats]], class_names: Seque
         figure.suptitle("How alike the classes of one client look", fontsize=12)
         gaps = "\ncrossed out: too few samples of that class" if has_gaps else ""
         _note(figure, f"off the diagonal: two different classes, the more alike the darker{gaps}")
-        told = "; ".join(f"{title} {mean:.2f}" for (title, _), mean in zip(panels, means, strict=True))
+        described = "; ".join(f"{title} {mean:.2f}" for (title, _), mean in zip(panels, means, strict=True))
         return to_svg(
-            figure, "Class similarity matrices of one client", f"Mean similarity of two different classes: {told}."
+            figure, "Class similarity matrices of one client", f"Mean similarity of two different classes: {described}."
         )
 
 
@@ -122,7 +122,7 @@ def noise_reduction(
     n_rules, places = len(reductions_by_rule), np.arange(len(noise_rates), dtype=float)
     width = 0.8 / max(n_rules, 1)
     notes: dict[str, None] = {}  # in order, each once
-    told = []
+    described = []
     with style():
         figure = Figure(figsize=(2.2 + max(len(noise_rates) * n_rules * 0.55, 4.2), 4.4), layout="constrained")
         axes = figure.subplots()
@@ -148,7 +148,7 @@ def noise_reduction(
                     notes["thin line: lowest to highest of the seeds"] = None
                     axes.plot([x, x], [low, high], color=INK, linewidth=1.1)
                 _write_value(axes, x, mean, low, high)
-                told.append(f"{rule} at {rate:.0%} {mean:.1f}")
+                described.append(f"{rule} at {rate:.0%} {mean:.1f}")
         axes.axhline(0, color=FAINT, linewidth=0.8)
         axes.set_xticks(places, [f"{100 * rate:g} %" for rate in noise_rates])
         axes.set_xlim(-0.6, len(noise_rates) - 0.4)
@@ -163,7 +163,7 @@ def noise_reduction(
         return to_svg(
             figure,
             "Label noise removed by rule and noise rate",
-            f"Percentage points removed: {'; '.join(told) or 'no run yet'}.",
+            f"Percentage points removed: {'; '.join(described) or 'no run yet'}.",
         )
 
 
@@ -214,8 +214,8 @@ def accuracy_over_rounds(curves_by_label: Mapping[str, Sequence[Curve]]) -> byte
         several = any(len(values) > 1 for _, values in drawn.values())
         _note(figure, "line: mean over seeds; band: lowest to highest" if several else "")
         figure.suptitle("Accuracy of the global model over the rounds", fontsize=12)
-        told = "; ".join(f"{label} {end:.1f} %" for label, (_, end) in zip(drawn, ends, strict=True))
-        return to_svg(figure, "Test accuracy over rounds", f"Accuracy at the last round: {told or 'no run yet'}.")
+        described = "; ".join(f"{label} {end:.1f} %" for label, (_, end) in zip(drawn, ends, strict=True))
+        return to_svg(figure, "Test accuracy over rounds", f"Accuracy at the last round: {described or 'no run yet'}.")
 
 
 def _join(curves: Sequence[Curve]) -> tuple[NDArray[np.int64], Floats] | None:
