@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsir.cli import options
-from fedsir.cli.terminal import say, say_json, say_note, say_table
+from fedsir.cli.terminal import say, say_json, say_text, width
 from fedsir.errors import ConfigError
-from fedsir.text_table import latex_table, markdown_table
+from fedsir.text_table import latex_table, markdown_table, text_table
 
 if TYPE_CHECKING:
     from fedsir.sweeps.comparison import Row
@@ -98,10 +98,11 @@ def _difference(row: Row) -> str:
 
 
 def _print(rows: list[Row]) -> None:
-    lines: list[tuple[str, ...]] = []
-    for row in rows:
-        lines.append((row.method, *_cells(row)[1:]))
-        lines += [(f"  {setting}", *[""] * (len(HEADER) - 1)) for setting in row.settings]
-    say_table(HEADER, lines, is_shortened=False)  # a setting is read whole, also where the terminal breaks the line
+    header, *lines = text_table(HEADER, [(row.method, *_cells(row)[1:]) for row in rows], width=width())
+    say(header, bold=True)
+    for row, line in zip(rows, lines, strict=True):
+        say(line)
+        for setting in row.settings:  # below its row, whole
+            say(f"  {setting}")
     base = next(row for row in rows if row.is_base)
-    say_note(LEGEND.format(base=_cells(base)[0]))
+    say_text(LEGEND.format(base=_cells(base)[0]), dim=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from fedsir.cli import options
-from fedsir.cli.terminal import say, say_json, say_note, say_table, size, width
+from fedsir.cli.terminal import say, say_json, say_table, say_text, size, width
 from fedsir.printable import printable
 from fedsir.runs.progress import duration
 from fedsir.text_table import shortened, shortened_names, text_table
@@ -80,7 +80,9 @@ def _print(planned: dict[str, Any]) -> None:
         f"about {duration(estimate['seconds'])} with {estimate['workers']} worker(s), "
         f"{size(estimate['memory_bytes'])} of memory, {size(estimate['model_bytes'])} per model on the wire"
     )
-    say_note(f"(from {estimate['images_per_second']:.0f} images/s, timed just now on one core of this machine)")
+    say_text(
+        f"(from {estimate['images_per_second']:.0f} images/s, timed just now on one core of this machine)", dim=True
+    )
 
 
 def _print_summary(planned: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from fedsir.cli import options
 from fedsir.cli.sweep import DryRun, SweepWorkers, execute, print_estimate, refuse_failures
-from fedsir.cli.terminal import say, say_files, say_json, say_note, say_table
+from fedsir.cli.terminal import say, say_files, say_json, say_table, say_text
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.paper.scales import SCALES, Scale
 from fedsir.paper.tables import FIGURES, TABLES, Selection
@@ -136,9 +136,9 @@ def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
         header, *chosen = ([row[i] for i in shown] for row in (rendering.HEADER, *rows))
         say_table(header, chosen, title=rendering.heading(block))
         if (standing := rendering.standing_line(filled, block)) is not None:
-            say(standing)
+            say_text(standing)
         say("")
-    say_note(rendering.legend(filled))
+    say_text(rendering.legend(filled), dim=True)
     say_files(written)
 
 

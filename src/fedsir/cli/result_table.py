@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsir.cli.terminal import say, say_note, say_table, size
+from fedsir.cli.terminal import say, say_table, say_text, size
 from fedsir.runs.progress import duration
 
 HEADER = ("method", "accuracy", "identification", "label noise", "bytes up", "bytes down", "time")
@@ -33,9 +33,10 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
         for result in results
     ]
     say_table(HEADER, rows)
-    say_note(
+    say_text(
         "± is a 95 % bootstrap over the test images of this one run, not a spread over seeds. "
-        "Label noise is over the clients that really are noisy."
+        "Label noise is over the clients that really are noisy.",
+        dim=True,
     )
     for result in results:
         if result.get("accuracy_spread") is not None:

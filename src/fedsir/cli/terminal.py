@@ -37,10 +37,10 @@ def say(line: str, *, err: bool = False, **style: bool) -> None:
         raise FedsirError(f"The output cannot be written: {problem.strerror}.") from None
 
 
-def say_note(text: str) -> None:
-    """Print what explains a table below it, broken into lines."""
+def say_text(text: str, **style: bool) -> None:
+    """Print sentences, broken into lines."""
     for line in textwrap.wrap(printable(text), width()):
-        say(line, dim=True)
+        say(line, **style)
 
 
 def say_table(
