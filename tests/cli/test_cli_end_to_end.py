@@ -150,6 +150,23 @@ def test_own_data_are_called_by_their_own_names(fedsir: Callable[..., Any], npz:
     assert fedsir("plan", "--dataset", path, *ONE).code == 0
 
 
+def test_a_client_with_one_class_is_not_assessed(fedsir: Callable[..., Any], npz: Callable[..., Path]) -> None:
+    labels = [0 if i % 4 == 3 else (i // 4) % 3 for i in range(60)]  # site-3 has one class
+    words = ["run", "--dataset", npz(labels=labels), "--rounds", "1", *ONE, "--out", "run"]
+    result = last_json(fedsir(*words, "--set", "method.identify.split=always", "--json").out)
+    (reason,) = result["not_assessed"].values()
+    assert list(result["not_assessed"]) == ["site-3"]
+    assert "site-3" not in [*result["clean_clients"], *result["noisy_clients"]]
+    assert result["two_groups"] == "asked for"
+    stored = json.loads(Path("run/identification.json").read_text())["split"]
+    assert stored["not_assessed"] == result["not_assessed"]
+    (verdict,) = (
+        line for line in fedsir(*words, "--set", "method.identify.split=always").out.splitlines() if "called" in line
+    )
+    assert f"not assessed ({reason}): site-3" in verdict
+    assert "two groups were asked for, not found" in verdict
+
+
 def test_help_and_version(fedsir: Callable[..., Any]) -> None:
     text = fedsir("--help").out
     for command in ("run", "plan", "demo", "list", "show", "doctor"):
