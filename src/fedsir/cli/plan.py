@@ -47,6 +47,8 @@ def plan(
         rounds=rounds,
         seed=seed,
         assignments=assignments,
+        data_dir=data_dir,
+        download=download,
     )
     from fedsir.runs.estimate import plan_run
 
@@ -80,8 +82,11 @@ def _print(planned: dict[str, Any]) -> None:
         f"about {duration(estimate['seconds'])} with {estimate['workers']} worker(s), "
         f"{size(estimate['memory_bytes'])} of memory, {size(estimate['model_bytes'])} per model on the wire"
     )
+    cost = estimate["ms_per_image"]
     say_text(
-        f"(from {estimate['images_per_second']:.0f} images/s, timed just now on one core of this machine)", dim=True
+        f"({estimate['model']}: {cost:,.{0 if cost >= 10 else 1}f} ms per image and training pass, timed just now on "
+        "one core of this machine)",
+        dim=True,
     )
 
 

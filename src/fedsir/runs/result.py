@@ -76,6 +76,7 @@ class RunResult(Mapping[str, Any]):
         """
         import safetensors.torch
 
+        from fedsir.engines.device_settings import prepared
         from fedsir.models.build import build_model
         from fedsir.models.config import ModelConfig
         from fedsir.models.weights import load_weights
@@ -91,13 +92,14 @@ class RunResult(Mapping[str, Any]):
             config = ModelConfig(**tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))["model"])
         if form is None or not weights:
             raise RunFolderError(f"{self.folder} does not hold this model: data.json or its weights are missing.")
-        module = build_model(
-            config.model_copy(update={"weights": "none"}),
-            n_classes=len(form["class_names"]),
-            # Folders from before it was stored: the first convolution knows.
-            in_channels=form.get("channels") or next(w.shape[1] for w in weights.values() if w.ndim == 4),
-            random=KeyedRandom(0),
-        )
+        with prepared("cpu"):  # whatever the caller's default dtype is
+            module = build_model(
+                config.model_copy(update={"weights": "none"}),
+                n_classes=len(form["class_names"]),
+                # Folders from before it was stored: the first convolution knows.
+                in_channels=form.get("channels") or next(w.shape[1] for w in weights.values() if w.ndim == 4),
+                random=KeyedRandom(0),
+            )
         load_weights(module, weights)
         return module.eval()
 
