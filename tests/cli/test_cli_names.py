@@ -24,25 +24,31 @@ def is_harmless(text: str) -> bool:
     return not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in text.replace("\n", ""))
 
 
-@pytest.fixture
-def evil_npz(npz: Callable[..., Path]) -> Path:
-    return npz(clients=[f"{EVIL}{i % 4}" for i in range(60)], labels=[f"{EVIL}{i % 3}" for i in range(60)])
+@pytest.mark.parametrize("array", ["clients", "labels"])
+def test_control_characters_in_own_names_are_refused(
+    refused: Callable[..., str], npz: Callable[..., Path], array: str
+) -> None:
+    line = refused("plan", "--dataset", npz(**{array: [f"{EVIL}{i % 3}" for i in range(60)]}))
+    assert is_harmless(line) and "owned" in line
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
-def test_names_of_own_clients_and_classes(
-    fedsir: Fedsir, evil_npz: Path, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+def test_names_that_turn_text_around_are_shown_as_escapes(
+    fedsir: Fedsir, npz: Callable[..., Path], more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
+    clients = [f"\u202egnp{i % 4}" for i in range(60)]
+    path = npz(clients=clients, labels=[f"\u2066class{i % 3}" for i in range(60)])
     for words in (["plan", "--workers", "1"], [*RUN, "--set", "method.identify.split=always", "--out", f"run{EVIL}"]):
-        done = fedsir(*words, "--dataset", evil_npz, *more)
+        done = fedsir(*words, "--dataset", path, *more)
         assert done.code == 0, done.err
         assert is_harmless(done.out) and is_harmless(done.err)
-        assert f"{SHOWN}0" in done.out
+        assert r"\u202egnp0" in done.out
+    assert SHOWN in done.out  # the folder
     if more:
-        told = json.loads(done.out.splitlines()[-1])
-        clients = [*told["clean_clients"], *told["noisy_clients"], *told["not_assessed"]]
-        assert sorted(clients) == [f"{EVIL}{k}" for k in range(4)]
+        result = json.loads(done.out.splitlines()[-1])
+        judged = [*result["clean_clients"], *result["noisy_clients"], *result["not_assessed"]]
+        assert sorted(judged) == sorted(set(clients))
 
 
 def test_a_foreign_run_folder(fedsir: Fedsir, refused: Callable[..., str], npz: Callable[..., Path]) -> None:
