@@ -39,7 +39,7 @@ class FedSIRState(ServerState):
 class Taught(Trained):
     """A clean client's model and, in relabelling rounds, what its classes look like.
 
-    spectra : direction, residual subspace and reliability of each class
+    spectra : what each class looks like, in rounds that relabel; none in others
     """
 
     spectra: ClassSpectra | None
@@ -160,7 +160,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
     @client_task
     def train_clean(self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None) -> Taught:
-        """Train on the given labels with logit adjustment; on request send class spectra (Algorithm 2)."""
+        """Train on the given labels with logit adjustment; asked of the clean participants of every round.
+
+        In rounds that relabel, also send class spectra (Algorithm 2).
+        """
         adjustment = self.adjustment(client)
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
@@ -185,7 +188,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         references: dict[str, Tensor] | None,
         clean_reference: Weights | None,
     ) -> Repaired:
-        """Relabel when references came (Algorithm 3), then train on the corrected labels, distilling the teacher."""
+        """Train on the corrected labels, distilling the teacher; asked of the noisy participants of every round.
+
+        In rounds that relabel, first correct the labels with the references that came (Algorithm 3).
+        """
         if references is not None and clean_reference is not None:
             corrected, is_undecided = relabel_client(
                 client,
