@@ -26,9 +26,10 @@ TABLES = {  # and the folder in results/ that their runs are in
     "ablation": "cifar10-cpu",
     "relabel-rules": "cifar10-cpu",
     "figure-noise-reduction": "cifar10-cpu",
+    "figure-similarity": "cifar10-cpu",
     "table-cifar100": "cifar100-cpu",
 }
-METHODS = {variant.name: variant.title for variant in (*ROWS, REFERENCES[0])}
+METHODS = {variant.method: variant.title for variant in (*ROWS, REFERENCES[0])}  # of two FedNeds the one that distils
 NOISE_RATES = ("0.3", "0.6", "0.9")
 
 # What stands between these two comments in the page is a part of a file in results/: that under a heading, or all.

@@ -37,7 +37,7 @@ def test_run_as_a_command(shell: Callable[..., Any], fedsir: Callable[..., Any],
     assert [line.split()[:2] for line in first.err.splitlines()[1:]] == [["round", "0"], ["round", "1"]]
     assert {path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")} == {".lock"}
     again = fedsir(*words)  # the same command on a finished run reports it
-    assert (again.code, again.err) == (0, "")
+    assert (again.code, again.err) == (0, "finished earlier, nothing to do: run\n")
     assert again.out.splitlines()[1].startswith("fedsir ")
     assert again.out.splitlines()[-1] == "run folder: run"
 
@@ -148,6 +148,23 @@ def test_own_data_are_called_by_their_own_names(fedsir: Callable[..., Any], npz:
     for file in Path("run").glob("*.json"):
         last_json(" ".join(file.read_text(encoding="utf-8").splitlines()))
     assert fedsir("plan", "--dataset", path, *ONE).code == 0
+
+
+def test_a_client_with_one_class_is_not_assessed(fedsir: Callable[..., Any], npz: Callable[..., Path]) -> None:
+    labels = [0 if i % 4 == 3 else (i // 4) % 3 for i in range(60)]  # site-3 has one class
+    words = ["run", "--dataset", npz(labels=labels), "--rounds", "1", *ONE, "--out", "run"]
+    result = last_json(fedsir(*words, "--set", "method.identify.split=always", "--json").out)
+    (reason,) = result["not_assessed"].values()
+    assert list(result["not_assessed"]) == ["site-3"]
+    assert "site-3" not in [*result["clean_clients"], *result["noisy_clients"]]
+    assert result["two_groups"] == "asked for"
+    stored = json.loads(Path("run/identification.json").read_text())["split"]
+    assert stored["not_assessed"] == result["not_assessed"]
+    (verdict,) = (
+        line for line in fedsir(*words, "--set", "method.identify.split=always").out.splitlines() if "called" in line
+    )
+    assert f"not assessed ({reason}): site-3" in verdict
+    assert "two groups were asked for, not found" in verdict
 
 
 def test_help_and_version(fedsir: Callable[..., Any]) -> None:

@@ -259,7 +259,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def begun(fedsir: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of fedavg that stopped before its last files were written."""
     with monkeypatch.context() as patch:
-        patch.setattr(runner._Run, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(runner.RunSummary, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert fedsir(*RUN, *TINY).code == 130
     return Path("run")
 
@@ -292,7 +292,7 @@ def test_a_checkpoint_of_another_run(refused: Refused, begun: Path, fedsir: Call
         path.unlink()
     [foreign] = Path("other").glob("checkpoint-*")
     foreign.rename(begun / foreign.name)
-    assert "run: The checkpoint belongs to another run" in refused(*RUN, *TINY)
+    assert "checkpoint belongs to another run" in refused(*RUN, *TINY)
 
 
 def test_an_out_that_is_no_run_folder(refused: Refused) -> None:

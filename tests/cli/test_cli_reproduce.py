@@ -58,6 +58,21 @@ def test_hours_before_anything_is_run(fedsir: Fedsir) -> None:
     assert not Path("reproduction").exists()
 
 
+def test_a_dry_run_times_equal_work_once(fedsir: Fedsir, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+
+    def plan_run(config: Any, **_: Any) -> dict[str, Any]:
+        timed.append(config)
+        return {"estimate": {"seconds": 60.0}}
+
+    monkeypatch.setattr("fedsir.sweeps.estimate.plan_run", plan_run)
+    words = ["reproduce", "table-cifar10", "--scale", "paper", "--dry-run", "--workers", "1", "--json"]
+    told = json.loads(fedsir(*words).out)
+    assert len(told["runs"]) == 3 * (7 * 12 + 1)
+    assert told["hours"] == pytest.approx(len(told["runs"]) / 60)
+    assert len({config.method.batch_size for config in timed}) == len(timed)  # not once per run, method or noise rate
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from fedsir import __version__
 from fedsir.cli import compare, demo, doctor, listing, plan, reproduce, run, show, sweep
+from fedsir.cli.terminal import forget_output, say
 from fedsir.errors import FedsirError
 
 USER_ERROR = 2
+UsageError: Any = typer.BadParameter.__base__  # click's, of which newer versions of typer have a copy of their own
 
 app = typer.Typer(
     name="fedsir",
     help="Federated learning when some clients' labels are wrong: find the noisy clients, repair their labels, "
     "train well.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
 app.command("plan")(plan.plan)
@@ -36,18 +39,22 @@ app.command("doctor")(doctor.doctor)
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"fedsir {__version__}")
+        say(f"fedsir {__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     del version
+    if context.invoked_subcommand is None:
+        for line in context.get_help().splitlines():
+            say(line)
 
 
 def main() -> None:
@@ -56,8 +63,20 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without α and ± shows ? rather than a traceback
             stream.reconfigure(errors="replace")
     try:
-        app(standalone_mode=True)
+        sys.exit(app(prog_name="fedsir", standalone_mode=False))
     except FedsirError as problem:
-        one_line = " ".join(str(problem).splitlines())  # a path may hold a line break
-        typer.echo(f"fedsir: {one_line}", err=True)
-        sys.exit(USER_ERROR)
+        _refuse(str(problem))
+    except UsageError as problem:
+        what = " ".join(problem.format_message().split()).rstrip(".")
+        _refuse(f"{what}. See `{problem.ctx.command_path if problem.ctx else 'fedsir'} --help`.")
+    except OSError as problem:
+        if problem.filename is not None:  # of a file, not of the output: a bug, so with its traceback
+            raise
+        _refuse(f"The output cannot be written: {problem.strerror}.")
+
+
+def _refuse(message: str) -> NoReturn:
+    with contextlib.suppress(FedsirError):  # nobody can be told that the error stream is closed
+        say(f"fedsir: {' '.join(message.splitlines())}", err=True)  # a path may hold a line break
+    forget_output()
+    sys.exit(USER_ERROR)

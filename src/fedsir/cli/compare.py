@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsir.cli import options
+from fedsir.cli.terminal import say, say_json, say_text, width
 from fedsir.errors import ConfigError
+from fedsir.text_table import latex_table, markdown_table, text_table
 
 if TYPE_CHECKING:
     from fedsir.sweeps.comparison import Row
@@ -25,24 +27,29 @@ def compare(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Folders of finished runs, or a folder with such folders in it.", show_default=False
+            metavar="RUN...", help="Folders of finished runs, or a folder that holds such folders.", show_default=False
         ),
     ],
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Only runs with this setting, e.g. --only data.noise_rate=0.3; KEY= if it is not set. Repeatable.",
+            help="Only runs with this setting, as in --only data.noise_rate=0.3; KEY= where it is not set. Repeatable.",
         ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="What the others are compared with. Default: the first row.")
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Method that the others are compared with. Default: that of the first row."
+        ),
     ] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Put finished runs side by side; runs that differ only in their seed share a row.
+    """Put finished runs side by side in one table.
+
+    Runs that differ only in their seed share a row.
 
     Examples: `fedsir compare runs/digits-*`, `fedsir compare runs --only data.noise_rate=0.3 --against fedsir`.
     """
@@ -56,15 +63,14 @@ def compare(
     rows = compare_runs(folders, chosen, against)
     for folder in folders:
         if left_out := unfinished_in(folder):
-            typer.echo(f"fedsir: left out of {folder}, not finished: {_some(left_out)}", err=True)
+            say(f"fedsir: left out of {folder}, not finished: {_some(left_out)}", err=True)
     if as_json:
-        options.echo_json([row.as_dict() for row in rows])
-    elif latex:
-        typer.echo(_latex(rows))
-    elif markdown:
-        typer.echo(_markdown(rows))
+        say_json([row.as_dict() for row in rows])
+    elif latex or markdown:
+        for line in (latex_table if latex else markdown_table)(HEADER, [_cells(row) for row in rows]):
+            say(line)
     else:
-        _table(rows)
+        _print(rows)
 
 
 def _some(folders: list[Path], n: int = 3) -> str:
@@ -72,9 +78,9 @@ def _some(folders: list[Path], n: int = 3) -> str:
     return ", ".join(folder.name for folder in folders[:n]) + more
 
 
-def _cells(row: Row, separator: str = " ") -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     return (
-        separator.join((row.method, *row.settings)),
+        " ".join((row.method, *row.settings)),
         str(len(row.seeds)),
         f"{row.accuracy:.1%}",
         f"{row.half_width:.1%}",
@@ -91,48 +97,12 @@ def _difference(row: Row) -> str:
     return f"{100 * row.difference:+.1f}{'*' if row.is_different else ''}"
 
 
-def _table(rows: list[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row, separator="\n  "))
-    # A setting's name is read whole, also where the terminal must break the line.
-    needed = console.measure(table, options=console.options.update(width=1000)).maximum
-    Console(width=max(console.width, needed)).print(table)
+def _print(rows: list[Row]) -> None:
+    header, *lines = text_table(HEADER, [(row.method, *_cells(row)[1:]) for row in rows], width=width())
+    say(header, bold=True)
+    for row, line in zip(rows, lines, strict=True):
+        say(line)
+        for setting in row.settings:  # below its row, whole
+            say(f"  {setting}")
     base = next(row for row in rows if row.is_base)
-    console.print(LEGEND.format(base=_cells(base)[0]), style="dim", highlight=False, markup=False)
-
-
-def _markdown(rows: list[Row]) -> str:
-    cells = [[cell.replace("|", r"\|") for cell in row] for row in (HEADER, *map(_cells, rows))]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    return "\n".join([lines[0], "|---" + "|---:" * (len(HEADER) - 1) + "|", *lines[1:]])
-
-
-_SPECIAL = {"\\": r"\textbackslash{}", "–": "--", "→": r"$\to$", "±": r"$\pm$"} | {c: f"\\{c}" for c in "%_&#${}"}
-
-
-def _latex(rows: list[Row]) -> str:
-    """Return the same table for a paper; it needs the package booktabs."""
-    lines = [" & ".join(_escaped(cell) for cell in cells) + r" \\" for cells in (HEADER, *map(_cells, rows))]
-    columns = "l" + "r" * (len(HEADER) - 1)
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    say_text(LEGEND.format(base=_cells(base)[0]), dim=True)

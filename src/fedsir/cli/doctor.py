@@ -9,13 +9,17 @@ from typing import Any
 import typer
 
 from fedsir.cli import options
+from fedsir.cli.terminal import say_json, say_table
 
 
 def doctor(data_dir: options.DataDir = None, as_json: options.Json = False) -> None:
-    """Show versions, device and data found, and test that runs are deterministic on this machine."""
+    """Check versions, devices and data, and that runs repeat exactly.
+
+    The last check trains a small model with one and with two workers and compares their bytes.
+    """
     found = _examine(data_dir)
     if as_json:
-        options.echo_json(found)
+        say_json(found)
     else:
         _print(found)
     if not found["deterministic"]:
@@ -66,14 +70,15 @@ def _is_deterministic() -> bool:
 
 
 def _print(found: dict[str, Any]) -> None:
-    for name, version in found["versions"].items():
-        typer.echo(f"{name:13} {version}")
-    typer.echo(f"{'processor':13} {found['processor']}")
-    typer.echo(f"{'cores':13} {found['cores']}")
-    typer.echo(f"{'devices':13} {', '.join(found['devices'])}")
-    typer.echo(f"{'data':13} in {found['data_directory']}")
-    for name, state in found["data"].items():
-        typer.echo(f"  {name:11} {state.partition('. ')[0]}")  # --json has the whole message
-    typer.echo(f"  {'resnet18':11} {found['imagenet_weights'] or 'no ImageNet weights'}")
     verdict = "the same bytes with 1 and 2 workers" if found["deterministic"] else "FAILED: 1 and 2 workers differ"
-    typer.echo(f"{'determinism':13} {verdict}")
+    rows = [
+        *found["versions"].items(),
+        ("processor", found["processor"]),
+        ("cores", str(found["cores"])),
+        ("devices", ", ".join(found["devices"])),
+        ("data", f"in {found['data_directory']}"),
+        *((f"  {name}", state.partition(". ")[0]) for name, state in found["data"].items()),  # --json has it whole
+        ("  resnet18", found["imagenet_weights"] or "no ImageNet weights"),
+        ("determinism", verdict),
+    ]
+    say_table((), rows, is_shortened=False, left=(0, 1))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsir.cli import options
+from fedsir.cli.terminal import say_json, say_table
 
 
 class Kind(StrEnum):
@@ -24,14 +25,15 @@ def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
     as_json: options.Json = False,
 ) -> None:
-    """List methods, datasets, recipes, models, or the tables and figures that `fedsir reproduce` makes."""
+    """List methods, datasets, recipes, models or reproductions.
+
+    Reproductions are the tables and figures of the paper that `fedsir reproduce` makes.
+    """
     found = _LISTS[kind]()
     if as_json:
-        options.echo_json(found)
-        return
-    width = max(map(len, found), default=0)
-    for name, text in found.items():
-        typer.echo(f"{name:{width}}  {text}")
+        say_json(found)
+    else:
+        say_table((), list(found.items()), is_shortened=False, left=(0, 1))
 
 
 def _methods() -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,32 +14,36 @@ from fedsir.runs.recipes import resolve
 
 Recipe = Annotated[
     str | None,
-    typer.Argument(help="A recipe's name (`fedsir list recipes`) or a TOML file. Default: that of the data set."),
+    typer.Argument(help="Name of a recipe (`fedsir list recipes`), or a TOML file. Default: the data set's own."),
 ]
 MethodName = Annotated[
-    str | None, typer.Option("--method", help="Which method (`fedsir list methods`), or FILE.py:CLASS.")
+    str | None, typer.Option("--method", help="Name of a method (`fedsir list methods`), or FILE.py:CLASS.")
 ]
 Dataset = Annotated[
     str | None, typer.Option(help="digits, cifar10, cifar100, or the path of your own folder or npz file.")
 ]
-Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration of the partition; small = uneven.")]
+Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration of the partition; smaller is more uneven.")]
 NoiseRate = Annotated[float | None, typer.Option(help="Share of wrong labels on noisy clients, 0 to 1.")]
-Rounds = Annotated[int | None, typer.Option(help="Rounds of training.")]
-Seed = Annotated[int | None, typer.Option(help="Root of every random draw.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of every random draw.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. --set method.relabel.every=5. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any other setting, as in --set method.relabel.every=5. Repeatable."
+    ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Worker processes; the result does not depend on it. Default: all cores.")
+    int | None, typer.Option(help="Number of worker processes; it never changes the result. Default: all cores.")
 ]
-Device = Annotated[str, typer.Option(help="Where models compute: cpu, cuda, cuda:1, mps.")]
+Device = Annotated[str, typer.Option(help="Device that trains the models: cpu, cuda, cuda:1, mps.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Where CIFAR and weights lie. Default: $FEDSIR_DATA, else the user's cache."),
+    typer.Option(help="Folder with CIFAR and weights. Default: $FEDSIR_DATA, else the user's cache."),
 ]
-Download = Annotated[bool, typer.Option("--download", help="Fetch missing public data, checked by their hash.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON, the last one.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Download public data that are missing; their hash is checked.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, on the last line.")]
 
 
 def settings(
@@ -72,8 +74,8 @@ def without_foreign_model(config: RunConfig) -> RunConfig:
     """Return the settings as they are, unless they name a model's code to import."""
     if is_dotted(config.model.name):
         raise ConfigError(
-            f"model.name: {config.model.name!r} names code to import, which only the Python interface may do; "
-            "a package can offer its model by an entry point of the group 'fedsir.models'."
+            f"model.name: {config.model.name!r} names code to import, which only the Python interface may do. "
+            "A package can offer its model through the entry point group 'fedsir.models'."
         )
     return config
 
@@ -87,16 +89,3 @@ def n_workers(given: int | None) -> int:
     if given < 1:
         raise ConfigError(f"workers: must be at least 1 (given: {given})")
     return given
-
-
-def echo_json(value: Any) -> None:
-    """Print one line of strict JSON: numbers that JSON has no word for are null."""
-    from fedsir.runs.run_folder import strict_json
-
-    typer.echo(json.dumps(strict_json(value), ensure_ascii=False, allow_nan=False))
-
-
-def size(n_bytes: float) -> str:
-    """Return a number of bytes for people."""
-    power = min(int(math.log(max(n_bytes, 1), 1000)), 4)
-    return f"{n_bytes / 1000**power:.{0 if power == 0 else 1}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.cells import cell_len
 
 from fedsir.cli import options
+from fedsir.cli.terminal import say, say_json, say_table, say_text, size, width
+from fedsir.printable import printable
 from fedsir.runs.progress import duration
+from fedsir.text_table import shortened, shortened_names, text_table
 
 MOST_ROWS = 30  # clients; of more, a summary and the extremes are shown
 EXTREMES = 5  # clients at either end
-MOST_CLASSES = 20
+LONGEST_CLASS = 14  # columns of a class name in a line with others
+ROOM_FOR_CLASSES = 25  # columns that the largest classes of a client have at least
 
 
 def plan(
@@ -32,7 +34,10 @@ def plan(
     download: options.Download = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show who holds what, who is noisy, and what a run would cost. Trains nothing but two timed steps."""
+    """Show who holds which labels and what a run would cost.
+
+    It trains a few timed steps, nothing else. On a narrow screen only the largest classes are shown; --json has all.
+    """
     config = options.settings(
         recipe,
         method=method,
@@ -49,48 +54,44 @@ def plan(
 
     planned = plan_run(config, workers=options.n_workers(workers), data_dir=data_dir, download=download)
     if as_json:
-        options.echo_json(planned)
+        say_json(planned)
     else:
         _print(planned)
 
 
 def _print(planned: dict[str, Any]) -> None:
-    console = Console()
-    headline = f"{planned['name']}: {planned['n_train']:,} training images, {planned['n_test']:,} test images"
-    console.print(headline, markup=False)
+    say(f"{planned['name']}: {planned['n_train']:,} training images, {planned['n_test']:,} test images")
     for note in planned["notes"]:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        say(f"note: {note}")
     sizes = planned["client_sizes"]
     if len(sizes) <= MOST_ROWS:
-        console.print(_client_table(planned, list(sizes), "given labels by client"))
+        is_whole = _print_clients(planned, list(sizes), "given labels by client")
     else:
-        console.print(_summary_table(planned))
+        _print_summary(planned)
         by_size = sorted(sizes, key=sizes.__getitem__)  # ties in the order of the federation
         extremes = [*by_size[:EXTREMES], *by_size[-EXTREMES:]]
         title = f"given labels of the {EXTREMES} smallest and the {EXTREMES} largest clients"
-        console.print(_client_table(planned, extremes, title))
+        _print_clients(planned, extremes, title)
+        is_whole = False
+    if not is_whole:
         totals = np.sum(list(planned["given_label_counts"].values()), axis=0)
-        of_all = [f"{name} {n:,}" for name, n in zip(planned["class_names"], totals, strict=True)]
-        more = f", … {len(of_all) - MOST_CLASSES} classes more" if len(of_all) > MOST_CLASSES else ""
-        line = f"given labels of all: {', '.join(of_all[:MOST_CLASSES])}{more}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-        console.print("--json has every client.")
+        say(f"given labels of all: {_largest(planned['class_names'], totals.tolist(), width() - 22)}")
+        say("--json has every client and class.")
     estimate = planned["estimate"]
-    console.print(
+    say(
         f"about {duration(estimate['seconds'])} with {estimate['workers']} worker(s), "
-        f"{options.size(estimate['memory_bytes'])} of memory, "
-        f"{options.size(estimate['model_bytes'])} per model on the wire",
+        f"{size(estimate['memory_bytes'])} of memory, {size(estimate['model_bytes'])} per model on the wire"
     )
     cost = 1000 / estimate["images_per_second"]
-    console.print(
+    say_text(
         f"({estimate['model']}: {cost:,.{0 if cost >= 10 else 1}f} ms per image and training pass, timed just now on "
         "one core of this machine)",
-        style="dim",
+        dim=True,
     )
 
 
-def _summary_table(planned: dict[str, Any]) -> Table:
-    """Return a column of counts and quantiles for all clients, for the noisy ones and for the clean ones."""
+def _print_summary(planned: dict[str, Any]) -> None:
+    """Print a column of counts and quantiles for all clients, for the noisy ones and for the clean ones."""
     noisy = set(planned["noisy_clients"])
     everybody = list(planned["client_sizes"])
     groups = {"all": everybody}
@@ -99,13 +100,8 @@ def _summary_table(planned: dict[str, Any]) -> Table:
         clean = [client for client in everybody if client not in noisy]
         groups |= {"clean": clean} if clean else {}
     columns = [_described(planned, clients) for clients in groups.values()]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"{len(everybody):,} clients", no_wrap=True)
-    for group in groups:
-        table.add_column(group, justify="right", no_wrap=True)
-    for what in columns[0]:
-        table.add_row(what, *(column[what] for column in columns))
-    return table
+    rows = [(what, *(column[what] for column in columns)) for what in columns[0]]
+    say_table((f"{len(everybody):,} clients", *groups), rows, is_shortened=False)
 
 
 def _described(planned: dict[str, Any], clients: list[str]) -> dict[str, str]:
@@ -134,25 +130,44 @@ def _wrong(sizes: NDArray[np.int64], noise: dict[str, float] | None, clients: li
     }
 
 
-def _client_table(planned: dict[str, Any], clients: list[str], title: str) -> Table:
-    names = planned["class_names"]
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    table.add_column("client", no_wrap=True, min_width=min(12, max(map(len, clients))))
-    table.add_column("images", justify="right", no_wrap=True, min_width=6)
-    table.add_column("labels", no_wrap=True, min_width=6)
-    table.add_column("noise", justify="right", no_wrap=True, min_width=5)
-    for name in names[:MOST_CLASSES]:
-        table.add_column(Text(name), justify="right", overflow="ellipsis", max_width=7)
-    if len(names) > MOST_CLASSES:
-        table.add_column(f"+{len(names) - MOST_CLASSES}")
+def _print_clients(planned: dict[str, Any], clients: list[str], title: str) -> bool:
+    """Print a row per client; return whether there was room for every class. If not, the largest are shown."""
+    names, counts, room = planned["class_names"], planned["given_label_counts"], width()
     noise, noisy = planned["noise_by_client"], set(planned["noisy_clients"])
-    for client in clients:
-        verdict = "?" if not planned["truth_is_known"] else "noisy" if client in noisy else "clean"
-        table.add_row(
-            Text(client),  # names are the user's: a bracket in one is no markup
+    shown = shortened_names([printable(client) for client in clients], room // 4)
+    header: tuple[str, ...] = ("client", "images", "labels", "noise")
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
             f"{planned['client_sizes'][client]:,}",
-            verdict,
+            "?" if not planned["truth_is_known"] else "noisy" if client in noisy else "clean",
             "?" if noise is None else f"{noise[client]:.0%}",
-            *map(str, planned["given_label_counts"][client][:MOST_CLASSES]),
         )
-    return table
+        for client, name in zip(clients, shown, strict=True)
+    ]
+    whole = [(*row, *map(str, counts[client])) for client, row in zip(clients, rows, strict=True)]
+    if is_whole := _n_columns((*header, *names), whole) <= room:
+        say_table((*header, *names), whole, left=(0, 2), title=title)
+    else:
+        header = (*header, "classes")
+        rows = [(*row, str(np.count_nonzero(counts[client]))) for client, row in zip(clients, rows, strict=True)]
+        left_over = max(room - _n_columns(header, rows) - 2, ROOM_FOR_CLASSES)
+        largest = [_largest(names, counts[client], left_over) for client in clients]
+        rows = [(*row, text) for row, text in zip(rows, largest, strict=True)]
+        say_table((*header, "the largest"), rows, left=(0, 2, 5), title=title, is_shortened=False)
+    return is_whole
+
+
+def _n_columns(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> int:
+    return max(map(cell_len, text_table(header, rows)))
+
+
+def _largest(names: list[str], counts: list[int], room: int) -> str:
+    """Return the classes with most labels, as many as fit into so many columns, each with its count."""
+    order = sorted(range(len(names)), key=lambda c: -counts[c])
+    words = [f"{shortened(printable(names[c]), LONGEST_CLASS)} {counts[c]:,}" for c in order if counts[c]]
+    text = ", ".join(words)
+    while cell_len(text) > room and len(words) > 1:
+        words.pop()
+        text = ", ".join([*words, "…"])
+    return text

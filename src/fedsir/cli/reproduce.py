@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fedsir.cli import options
-from fedsir.cli.sweep import DryRun, SweepWorkers, execute, hours, refuse_failures
+from fedsir.cli.sweep import DryRun, SweepWorkers, execute, print_estimate, refuse_failures
+from fedsir.cli.terminal import say, say_files, say_json, say_table, say_text
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.paper.scales import SCALES, Scale
 from fedsir.paper.tables import FIGURES, TABLES, Selection
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from fedsir.paper.results import Filled
 
 KNOWN = (*TABLES, *FIGURES)
-LOG_WIDTH = 100  # columns, where the output is no terminal
 Value = TypeVar("Value", float, int, str)
 
 
@@ -31,31 +31,33 @@ def reproduce(
             "images: 50,000 images, 20 rounds, under an hour per run. paper: 100 rounds, the paper's protocol."
         ),
     ] = "smoke",
-    alpha: Annotated[str | None, typer.Option(help="Only these, as in 0.1,0.5.", show_default=False)] = None,
-    noise_rate: Annotated[str | None, typer.Option(help="Only these, as in 0.3,0.6.", show_default=False)] = None,
+    alpha: Annotated[str | None, typer.Option(help="Only these values, as in 0.1,0.5.", show_default=False)] = None,
+    noise_rate: Annotated[
+        str | None, typer.Option(help="Only these values, as in 0.3,0.6.", show_default=False)
+    ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Only these rows, as in fedavg,fedsir.", show_default=False)
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="As in 0,1,2. Default: 42, the paper's; 0 for smoke.", show_default=False)
+        str | None,
+        typer.Option(help="Seeds, as in 0,1,2. Default: 42 as in the paper, 0 at smoke.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where tables, figures and the folders of their runs go.")] = Path(
-        "reproduction"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for tables, figures and run folders.")] = Path("reproduction"),
     workers: SweepWorkers = None,
     device: options.Device = "cpu",
     data_dir: options.DataDir = None,
     download: options.Download = False,
     dry_run: DryRun = False,
     no_run: Annotated[
-        bool, typer.Option("--no-run", help="Run nothing: make the table of the runs that are finished.")
+        bool, typer.Option("--no-run", help="Run nothing; make the table from the runs that are finished.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run what is missing of a table or figure of the paper, then show ours, the paper's and the gap.
+    """Reproduce a table or figure of the paper.
 
-    Every cell is a run folder, so it goes on where it stopped; machines can share the cells of a table by `--alpha`,
-    `--noise-rate`, `--methods` and `--seeds`, and `--no-run` makes the table once their folders lie in one place.
+    It runs what is missing, then shows our numbers, the paper's and the gap. Every cell is a run folder, so the same
+    command goes on where it stopped. Several machines can share a table with --alpha, --noise-rate, --methods and
+    --seeds; once their folders are in one place, --no-run makes the table.
 
     Examples: `fedsir reproduce table-cifar10`, `fedsir reproduce ablation --scale cpu --noise-rate 0.9`.
     """
@@ -87,7 +89,7 @@ def reproduce(
         reproduction = reproduction.of_what_is_there()
     n_workers = options.n_workers(workers)
     if dry_run:
-        hours(reproduction.jobs, n_workers, data_dir, download=download, as_json=as_json)
+        print_estimate(reproduction.jobs, n_workers, data_dir, download=download, as_json=as_json)
         return
     if not no_run:
         usable_folder(out)
@@ -122,32 +124,22 @@ def _values(option: str, text: str | None, kind: Callable[[str], Value]) -> tupl
 
 
 def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedsir.paper import rendering
 
     if as_json:
-        options.echo_json(rendering.as_json(filled) | {"files": [str(path) for path in written]})
+        say_json(rendering.as_json(filled) | {"files": [str(path) for path in written]})
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, LOG_WIDTH)
     for block in filled.blocks:
         rows = [rendering.cells_of(line, digits=1) for line in block.lines]
         # A column without a single number (one seed has no sd, other data no paper) only takes room.
         shown = [i for i in range(len(rendering.HEADER)) if any(row[i] != "–" for row in rows)]
-        table = Table(title=rendering.heading(block), title_justify="left", box=None, pad_edge=False)
-        for i in shown:
-            table.add_column(rendering.HEADER[i], justify="left" if i == 0 else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(*(row[i] for i in shown))
-        console.print(table)
+        header, *chosen = ([row[i] for i in shown] for row in (rendering.HEADER, *rows))
+        say_table(header, chosen, title=rendering.heading(block))
         if (standing := rendering.standing_line(filled, block)) is not None:
-            console.print(standing, highlight=False)
-        console.print()
-    console.print(rendering.legend(filled), style="dim", highlight=False)
-    _name_files(written)
+            say_text(standing)
+        say("")
+    say_text(rendering.legend(filled), dim=True)
+    say_files(written)
 
 
 def _similarity(
@@ -165,30 +157,24 @@ def _similarity(
     alphas, seeds = chosen.alphas or scale.alphas or (0.5,), chosen.seeds or scale.seeds
     if len(alphas) > 1 or len(seeds) > 1 or chosen.methods:
         raise ConfigError(
-            "figure-similarity shows one client once: give one --alpha, one of --seeds, and no --methods."
+            "figure-similarity shows one client: give one --alpha and one of --seeds, and leave out --methods."
         )
     config = figures.similarity_config(scale, alphas[0], seeds[0])
     if dry_run:
         raise ConfigError(
-            "figure-similarity has no runs: it trains one client once per noise rate; seconds at smoke, else minutes."
+            "figure-similarity has no runs to time: it trains one client once per noise rate, in seconds at smoke and "
+            "in minutes at other scales."
         )
     found, written = figures.similarity(config, scale, out, noise_rates=chosen.noise_rates, no_run=no_run, **where)
     statistics = [
-        {"noise_rate": rate, "mean": told.mean, "energy": told.energy}
-        for rate, told in zip(found.noise_rates, found.off_diagonal, strict=True)
+        {"noise_rate": rate, "mean": of_client.mean, "energy": of_client.energy}
+        for rate, of_client in zip(found.noise_rates, found.off_diagonal, strict=True)
     ]
     if as_json:
         files = [str(path) for path in written]
-        options.echo_json({"client": found.client, "off_diagonal": statistics, "files": files})
+        say_json({"client": found.client, "off_diagonal": statistics, "files": files})
         return
-    typer.echo(f"client {found.client} of {config.data.dataset}, {found.n_samples} images, α = {alphas[0]:g}")
-    for told in statistics:
-        typer.echo(
-            f"noise rate {told['noise_rate']:g}: off-diagonal mean {told['mean']:.3f}, energy {told['energy']:.3f}"
-        )
-    _name_files(written)
-
-
-def _name_files(written: list[Path]) -> None:
-    for path in written:
-        typer.echo(str(path))
+    say(f"client {found.client} of {config.data.dataset}, {found.n_samples} images, α = {alphas[0]:g}")
+    for row in statistics:
+        say(f"noise rate {row['noise_rate']:g}: off-diagonal mean {row['mean']:.3f}, energy {row['energy']:.3f}")
+    say_files(written)

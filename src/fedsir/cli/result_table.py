@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from fedsir.cli.options import size
+from fedsir.cli.terminal import say, say_table, say_text, size
 from fedsir.runs.progress import duration
 
+HEADER = ("method", "accuracy", "identification", "label noise", "bytes up", "bytes down", "time")
 MOST_NAMES = 20
 GROUPS = {
     "asked for": "two groups were asked for, not found",
@@ -22,13 +20,8 @@ GROUPS = {
 
 def result_table(results: Sequence[Mapping[str, Any]]) -> None:
     """Print one row per run, and where their folders are."""
-    console = Console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("method")
-    for name in ("accuracy", "identification", "label noise", "bytes up", "bytes down", "time"):
-        table.add_column(name, justify="right")
-    for result in results:
-        table.add_row(
+    rows = [
+        (
             result["method"],
             f"{result['accuracy']:.1%} ± {result['accuracy_half_width']:.1%}",
             _share(result["identification_accuracy"]),
@@ -37,26 +30,28 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
             size(result["bytes_down"]),
             duration(result["seconds"]),
         )
-    console.print(table)
-    console.print(
+        for result in results
+    ]
+    say_table(HEADER, rows)
+    say_text(
         "± is a 95 % bootstrap over the test images of this one run, not a spread over seeds. "
         "Label noise is over the clients that really are noisy.",
-        style="dim",
+        dim=True,
     )
     for result in results:
         if result.get("accuracy_spread") is not None:
             spread = f"{result['accuracy_spread']:.1%}"
             text = f"{result['method']}: mean over the clients' own models, whose accuracies spread by {spread}"
-            console.print(text, soft_wrap=True, highlight=False, markup=False)
+            say(text)
     for result in results:
         if result["noisy_clients"] is not None:
-            console.print(_verdict(result), soft_wrap=True, highlight=False, markup=False)
+            say(_verdict(result))
     for result in results:
         if n := result.get("n_relabelled"):
             text = f"{result['method']} changed {n:,} labels; they are in {Path(result['run_dir']) / 'labels.csv'}"
-            console.print(text, soft_wrap=True, highlight=False, markup=False)
+            say(text)
     for result in results:
-        console.print(f"run folder: {result['run_dir']}", soft_wrap=True, highlight=False, markup=False)
+        say(f"run folder: {result['run_dir']}")
 
 
 def _verdict(result: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from fedsir.cli import INTERRUPTED, options
 from fedsir.cli.result_table import result_table
+from fedsir.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from fedsir.runs.config import RunConfig
@@ -27,7 +28,7 @@ def run(
     assignments: options.Assignments = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The run's folder. Default: runs/NAME, the same for the same settings."),
+        typer.Option(help="Folder of the run. Default: runs/NAME, the same for the same settings."),
     ] = None,
     workers: options.Workers = None,
     device: options.Device = "cpu",
@@ -35,7 +36,7 @@ def run(
     download: options.Download = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run an experiment, or go on with it where it stopped.
+    """Run an experiment; the same command goes on where it stopped.
 
     Examples: `fedsir run`, `fedsir run --method fedavg --noise-rate 0.4`, `fedsir run cifar10-cpu --data-dir DATA`,
     `fedsir run --dataset my_images/ --set method.identify.split=auto`.
@@ -61,7 +62,7 @@ def run(
         download=download,
     )
     if as_json:
-        options.echo_json(dict(result))
+        say_json(dict(result))
     else:
         result_table([result])
 
@@ -84,7 +85,7 @@ def execute(
         return run_experiment(config, RunTarget(folder, workers, device, data_dir, download, progress))
     except KeyboardInterrupt:
         progress.close()  # first: a live table would draw over the line
-        typer.echo(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
+        say(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.close()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from fedsir.cli import options
+from fedsir.cli.terminal import say, say_json
 
 
 def show(
@@ -18,7 +17,7 @@ def show(
     assignments: options.Assignments = None,
     as_json: options.Json = False,
 ) -> None:
-    """Print resolved settings as TOML: every value that a run would use, schedules included."""
+    """Print every setting of a run, as TOML that `run` takes back."""
     config = options.settings(
         recipe,
         method=method,
@@ -30,6 +29,7 @@ def show(
         assignments=assignments,
     )
     if as_json:
-        options.echo_json(config.tree())
+        say_json(config.tree())
     else:
-        typer.echo(config.to_toml(), nl=False)
+        for line in config.to_toml().splitlines():
+            say(line)

@@ -9,28 +9,32 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsir.cli import INTERRUPTED, options
+from fedsir.cli.terminal import say, say_json, say_table
 from fedsir.errors import FedsirError
 
 if TYPE_CHECKING:
     from fedsir.sweeps.sweep import Job, Outcome
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run and how long it takes; run nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would run and how long it would take; run nothing.")
+]
 SweepWorkers = Annotated[
-    int | None, typer.Option(help="Runs at a time; with fewer runs, each has several processes. Default: all cores.")
+    int | None,
+    typer.Option(help="Runs at a time; if there are fewer runs, each gets several processes. Default: all cores."),
 ]
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="A TOML file of runs (docs/reproduce.md).", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="TOML file with the settings (docs/reproduce.md).", show_default=False)],
     out: Annotated[
-        Path, typer.Option(help="Where the folders of the runs go, named as `fedsir run` names them.")
+        Path, typer.Option(help="Folder for the run folders, which are named as `fedsir run` names them.")
     ] = Path("runs"),
     trusted: Annotated[
         list[str] | None,
         typer.Option(
             "--method",
             metavar="FILE.py:CLASS",
-            help="Code that the file names and you trust. Repeatable.",
+            help="Method file that the sweep uses and you trust. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -41,7 +45,9 @@ def sweep(
     dry_run: DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run every combination of settings that a file asks for; what is finished is not run again.
+    """Run every combination of settings in a file.
+
+    Runs that are finished are not run again.
 
     Example: `fedsir sweep seeds.toml --workers 4`, then `fedsir compare runs/*`.
     """
@@ -56,16 +62,15 @@ def sweep(
     jobs = jobs_for(configs, out)
     n_workers = options.n_workers(workers)
     if dry_run:
-        hours(jobs, n_workers, data_dir, download=download, as_json=as_json)
+        print_estimate(jobs, n_workers, data_dir, download=download, as_json=as_json)
         return
     usable_folder(out)
     outcome = execute(jobs, workers=n_workers, device=device, data_dir=data_dir, download=download)
     if as_json:
         made = provenance_of(job.folder for job in jobs if job.name in outcome.results)
-        told = {"results": outcome.results, "failures": outcome.failures, "provenance": made}
-        options.echo_json(told)
+        say_json({"results": outcome.results, "failures": outcome.failures, "provenance": made})
     elif outcome.results:
-        typer.echo(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
+        say(f"{len(outcome.results)} of {len(jobs)} runs are in {out}; `fedsir compare` puts them side by side.")
     refuse_failures(outcome)
 
 
@@ -82,21 +87,21 @@ def execute(jobs: Sequence[Job], *, workers: int, device: str, data_dir: Path | 
         return run_jobs(jobs, progress, workers=workers, device=device, data_dir=data_dir, download=download)
     except KeyboardInterrupt:
         progress.close()
-        typer.echo("fedsir: stopped; the same command goes on from the last round of each run.", err=True)
+        say("fedsir: stopped; the same command goes on from the last round of each run.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.close()
 
 
 def refuse_failures(outcome: Outcome) -> None:
-    """Leave with an error if runs failed; each was told when it happened."""
+    """Leave with an error if runs failed; each was named when it happened."""
     if outcome.failures:
         name, reason = next(iter(outcome.failures.items()))
         more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
         raise FedsirError(f"{len(outcome.failures)} run(s) failed: {name}: {reason}{more}")
 
 
-def hours(
+def print_estimate(
     jobs: Sequence[Job], workers: int, data_dir: Path | None, *, download: bool = False, as_json: bool = False
 ) -> None:
     """Print what is still to be run and how long that takes, from timed training steps."""
@@ -107,10 +112,10 @@ def hours(
     total = time_in_all([seconds for seconds in estimates.values() if seconds is not None], workers)
     if as_json:
         runs = [{"run": name, "seconds": seconds} for name, seconds in estimates.items()]
-        options.echo_json({"hours": total / 3600, "workers": workers, "runs": runs})
+        say_json({"hours": total / 3600, "workers": workers, "runs": runs})
         return
-    for name, seconds in estimates.items():
-        typer.echo(f"{'finished' if seconds is None else duration(seconds):>9}  {name}")
+    rows = [("finished" if seconds is None else duration(seconds), name) for name, seconds in estimates.items()]
+    say_table((), rows, is_shortened=False, left=(1,))
     n_open = sum(seconds is not None for seconds in estimates.values())
     in_all = f"about {duration(total)} ({total / 3600:.2f} hours) with {workers} worker(s)"
-    typer.echo(f"{n_open} of {len(jobs)} runs to do: {in_all}")
+    say(f"{n_open} of {len(jobs)} runs to do: {in_all}")

@@ -49,22 +49,26 @@ def similarity_matrices(panels: Sequence[tuple[str, Floats]], class_names: Seque
         size = (1.4 + longest + (side + 0.2) * len(panels), side + 1.4 + longest + 0.2 * has_gaps)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        colours = matplotlib.colormaps["YlGnBu"].with_extremes(bad="#ffffff")
+        colours = matplotlib.colormaps["YlGnBu"].resampled(64).with_extremes(bad="#ffffff")
         lowest = _lowest_tenth([matrix for _, matrix in panels])
         for axes, (title, matrix), mean in zip(grid, panels, means, strict=True):
-            image = axes.imshow(matrix, cmap=colours, vmin=lowest, vmax=1.0, interpolation="none")
+            # Cells are shapes: browsers blur a picture of so few pixels when they stretch it.
+            image = axes.pcolormesh(matrix, cmap=colours, vmin=lowest, vmax=1.0, edgecolors="face", linewidth=0.3)
+            axes.set(aspect="equal", xlim=(0, n_classes), ylim=(n_classes, 0))
             _cross_out(axes, np.isnan(matrix))
             axes.set_title(title)
             axes.set_xlabel(f"mean off the diagonal: {'unknown' if np.isnan(mean) else f'{mean:.2f}'}", labelpad=8)
             _name_classes(axes, class_names)
         bar = figure.colorbar(image, ax=list(grid), fraction=0.04, pad=0.02, shrink=0.75)
+        if bar.solids is not None:
+            bar.solids.set(rasterized=False, edgecolor="face")
         bar.set_label("similarity of two classes\n(1: same direction)")
         figure.suptitle("How alike the classes of one client look", fontsize=12)
         gaps = "\ncrossed out: too few samples of that class" if has_gaps else ""
         _note(figure, f"off the diagonal: two different classes, the more alike the darker{gaps}")
-        told = "; ".join(f"{title} {mean:.2f}" for (title, _), mean in zip(panels, means, strict=True))
+        described = "; ".join(f"{title} {mean:.2f}" for (title, _), mean in zip(panels, means, strict=True))
         return to_svg(
-            figure, "Class similarity matrices of one client", f"Mean similarity of two different classes: {told}."
+            figure, "Class similarity matrices of one client", f"Mean similarity of two different classes: {described}."
         )
 
 
@@ -83,7 +87,7 @@ def _lowest_tenth(matrices: Sequence[Floats]) -> float:
 def _cross_out(axes: Axes, is_missing: NDArray[np.bool_]) -> None:
     rows, columns = np.nonzero(is_missing)
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        x, y = [column - 0.3, column + 0.3], [row - 0.3, row + 0.3]
+        x, y = [column + 0.2, column + 0.8], [row + 0.2, row + 0.8]
         axes.plot(x, y, color=FAINT, linewidth=0.7)
         axes.plot(x, y[::-1], color=FAINT, linewidth=0.7)
 
@@ -92,8 +96,9 @@ def _name_classes(axes: Axes, class_names: Sequence[str]) -> None:
     step = -(-len(class_names) // MOST_NAMES)
     places, names = list(range(0, len(class_names), step)), list(class_names[::step])
     is_upright = max(map(len, names)) <= 2
-    axes.set_xticks(places, names, rotation=0 if is_upright else 90, fontsize=9)
-    axes.set_yticks(places, names, fontsize=9)
+    middles = [place + 0.5 for place in places]
+    axes.set_xticks(middles, names, rotation=0 if is_upright else 90, fontsize=9)
+    axes.set_yticks(middles, names, fontsize=9)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
@@ -117,7 +122,7 @@ def noise_reduction(
     n_rules, places = len(reductions_by_rule), np.arange(len(noise_rates), dtype=float)
     width = 0.8 / max(n_rules, 1)
     notes: dict[str, None] = {}  # in order, each once
-    told = []
+    described = []
     with style():
         figure = Figure(figsize=(2.2 + max(len(noise_rates) * n_rules * 0.55, 4.2), 4.4), layout="constrained")
         axes = figure.subplots()
@@ -143,7 +148,7 @@ def noise_reduction(
                     notes["thin line: lowest to highest of the seeds"] = None
                     axes.plot([x, x], [low, high], color=INK, linewidth=1.1)
                 _write_value(axes, x, mean, low, high)
-                told.append(f"{rule} at {rate:.0%} {mean:.1f}")
+                described.append(f"{rule} at {rate:.0%} {mean:.1f}")
         axes.axhline(0, color=FAINT, linewidth=0.8)
         axes.set_xticks(places, [f"{100 * rate:g} %" for rate in noise_rates])
         axes.set_xlim(-0.6, len(noise_rates) - 0.4)
@@ -158,7 +163,7 @@ def noise_reduction(
         return to_svg(
             figure,
             "Label noise removed by rule and noise rate",
-            f"Percentage points removed: {'; '.join(told) or 'no run yet'}.",
+            f"Percentage points removed: {'; '.join(described) or 'no run yet'}.",
         )
 
 
@@ -209,8 +214,8 @@ def accuracy_over_rounds(curves_by_label: Mapping[str, Sequence[Curve]]) -> byte
         several = any(len(values) > 1 for _, values in drawn.values())
         _note(figure, "line: mean over seeds; band: lowest to highest" if several else "")
         figure.suptitle("Accuracy of the global model over the rounds", fontsize=12)
-        told = "; ".join(f"{label} {end:.1f} %" for label, (_, end) in zip(drawn, ends, strict=True))
-        return to_svg(figure, "Test accuracy over rounds", f"Accuracy at the last round: {told or 'no run yet'}.")
+        described = "; ".join(f"{label} {end:.1f} %" for label, (_, end) in zip(drawn, ends, strict=True))
+        return to_svg(figure, "Test accuracy over rounds", f"Accuracy at the last round: {described or 'no run yet'}.")
 
 
 def _join(curves: Sequence[Curve]) -> tuple[NDArray[np.int64], Floats] | None:

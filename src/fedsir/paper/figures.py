@@ -40,7 +40,7 @@ def similarity(
     rates = tuple(noise_rates or PAPER_RATES)
     path = out / f"{stem}.npz"
     found = Similarity.load(path) if path.exists() else None
-    if found is None or (found.config_sha256, found.noise_rates) != (config.sha256, rates):
+    if found is None or found.noise_rates != rates or not found.is_of(config):
         if no_run:
             raise ConfigError(f"{path} is not there, or was made with other settings: leave out --no-run.")
         found = similarity_panels(config, rates, device=device, data_dir=data_dir, download=download)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from fedsir.paper.results import Block, Filled, Line, Standing
 from fedsir.runs.finished_runs import provenance_of
+from fedsir.text_table import markdown_table
 
 HEADER = ("method", "n", "ours", "sd", "paper", "gap", "diff.", "ident.", "label noise")
 RUN_FIELDS = (
@@ -67,7 +68,7 @@ def markdown(filled: Filled) -> str:
     """Return the table for a document; percent throughout."""
     lines = [f"# {filled.table.title}: scale {filled.scale.name}", "", legend(filled), ""]
     for block in filled.blocks:
-        lines += [f"## {heading(block)}", "", *_markdown_rows([HEADER, *map(cells_of, block.lines)]), ""]
+        lines += [f"## {heading(block)}", "", *markdown_table(HEADER, [cells_of(line) for line in block.lines]), ""]
         if (standing := standing_line(filled, block)) is not None:
             lines += [standing, ""]
     for made in provenance_of(run.folder for run in filled.runs):
@@ -170,11 +171,6 @@ def _points(value: float | None, digits: int = 2) -> str:
 
 def _standing(standing: Standing) -> str:
     return f"rank {standing.rank} of {standing.n_methods}, {_points(standing.margin)} to the best other"
-
-
-def _markdown_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    first, *rest = (f"| {' | '.join(row)} |" for row in rows)
-    return [first, "|---" + "|---:" * (len(rows[0]) - 1) + "|", *rest]
 
 
 def _latex_cell(block: Block, title: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsir.errors import ConfigError, DataError
+from fedsir.runs.config import parse_config
 from fedsir.stages.split import OffDiagonal
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Similarity:
     class_names : (C,)
     client : the client's name
     n_samples : how many samples it has
-    config_sha256 : of the run's settings; other settings have other matrices
+    settings : of the run, as TOML; other settings have other matrices
     """
 
     noise_rates: tuple[float, ...]
@@ -46,7 +48,16 @@ class Similarity:
     class_names: tuple[str, ...]
     client: str
     n_samples: int
-    config_sha256: str
+    settings: str
+
+    def is_of(self, config: RunConfig) -> bool:
+        """Whether these settings give these matrices; settings stored before one was introduced had its default."""
+        try:
+            stored = tomllib.loads(self.settings)
+            # The method first: another one may be code in a file, which nobody named now.
+            return stored["method"]["name"] == config.method.name and parse_config(stored).sha256 == config.sha256
+        except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError):
+            return False
 
     def to_bytes(self) -> bytes:
         """Return the content of an npz file."""
@@ -68,7 +79,7 @@ class Similarity:
                     class_names=tuple(archive["class_names"].tolist()),
                     client=str(archive["client"]),
                     n_samples=int(archive["n_samples"]),
-                    config_sha256=str(archive["config_sha256"]),
+                    settings=str(archive["settings"]),
                 )
         except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
             raise DataError(f"{path} does not hold class similarities: remove it to compute them again.") from None
@@ -132,7 +143,7 @@ def similarity_panels(
         class_names=clean.class_names,
         client=client,
         n_samples=clean.size_by_client[client],
-        config_sha256=config.sha256,
+        settings=config.to_toml(),
     )
 
 

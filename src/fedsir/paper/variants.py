@@ -33,7 +33,9 @@ METHODS = (
     Variant("rhfl", "RHFL", "rhfl"),
     Variant("fedlsr", "FedLSR", "fedlsr"),
     Variant("fedcorr", "FedCorr", "fedcorr"),
-    Variant("fedned", "FedNed", "fedned"),
+    # In the released code the distillation never steps, so the paper's row is FedNed without it.
+    Variant("fedned", "FedNed, as released", "fedned", {"method": {"negative_distillation": False}}),
+    Variant("fedned-distilling", "FedNed, distilling", "fedned", {"method": {"negative_distillation": True}}),
     Variant("fedelc", "FedELC", "fedelc"),
     Variant("fednoro", "FedNoRo", "fednoro"),
     Variant("fedsir", "FedSIR", "fedsir"),

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fedsir.methods import method_file
+from fedsir.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,8 +184,8 @@ def _left_out(failures: dict[str, str]) -> list[str]:
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print one line as it is: client names and reasons may hold brackets, which are no markup here."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    """Print one line as it is: client names and reasons may hold brackets or control characters, which do nothing."""
+    console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def _headline(config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,8 @@ def _refuse_mixed_folder(folder: Path, runs: Sequence[FinishedRun]) -> None:
             if not is_no_matter and ours != theirs:
                 raise RunFolderError(
                     f"{folder} holds runs under different conditions: {key} is {_said(ours)} in {runs[0].folder.name} "
-                    f"and {_said(theirs)} in {run.folder.name}. Choose with --only {key}={_value(ours)} or "
-                    f"--only {key}={_value(theirs)}, or name the runs one by one."
+                    f"and {_said(theirs)} in {run.folder.name}. Choose with --only {quote(f'{key}={_value(ours)}')} or "
+                    f"--only {quote(f'{key}={_value(theirs)}')}, or name the runs one by one."
                 )
 
 

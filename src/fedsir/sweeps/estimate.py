@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedsir.data.public import HELD_OUT
 from fedsir.runs.estimate import plan_run
 
 if TYPE_CHECKING:
@@ -53,4 +54,7 @@ def _work(job: Job) -> str:
     tree = job.config.tree()
     tree.pop("seed")
     tree["data"] = {key: value for key, value in tree["data"].items() if key not in WITHOUT_COST}
+    if tree["data"].get("public") != HELD_OUT:  # only these are taken from the clients
+        tree["data"].pop("public", None)
+    tree["method"] = {key: tree["method"][key] for key in ("epochs", "batch_size")}  # all that an estimate reads of it
     return json.dumps(tree, sort_keys=True)

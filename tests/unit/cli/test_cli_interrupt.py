@@ -64,8 +64,8 @@ def test_an_error_is_one_line_whatever_a_path_holds(
 def test_the_live_table_is_closed_however_a_run_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     closed = []
 
-    def fail(config: Any, where: runner.Where) -> None:
-        table: Any = where.progress
+    def fail(config: Any, target: runner.RunTarget) -> None:
+        table: Any = target.progress
         close = table.close
         monkeypatch.setattr(table, "close", lambda: (closed.append(True), close()))
         raise DataError("no")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fedsir.cli import options
+from fedsir.cli.terminal import size
 from fedsir.errors import ConfigError
 from fedsir.runs.progress import duration
 
@@ -60,7 +61,7 @@ def test_workers_are_as_told_or_one_per_core(monkeypatch: pytest.MonkeyPatch) ->
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (5e12, "5.0 TB"), (5e16, "50000.0 TB")],
 )
 def test_sizes_for_people(n: float, text: str) -> None:
-    assert options.size(n) == text
+    assert size(n) == text
 
 
 @pytest.mark.parametrize(("n", "text"), [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h"), (90000, "25.0 h")])

@@ -1,10 +1,10 @@
-"""Tables on the command line: unknown values, and names that look like markup."""
+"""Tables on the command line: unknown values, narrow screens, and names that look like markup or steer a terminal."""
 
 from typing import Any
 
 import pytest
 
-from fedsir.cli.plan import MOST_CLASSES, MOST_ROWS, _print
+from fedsir.cli.plan import MOST_ROWS, _print
 from fedsir.cli.result_table import result_table
 
 
@@ -51,6 +51,8 @@ def planned(clients: list[str], n_classes: int, noise: float | None) -> dict[str
             "memory_bytes": 3e9,
             "model_bytes": 157_000,
             "images_per_second": 1234.0,
+            "ms_per_image": 0.81,
+            "model": "small_cnn",
         },
     }
 
@@ -101,13 +103,44 @@ def test_a_plan_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> N
     assert "about 2 min with 2 worker(s), 3.0 GB of memory, 157.0 kB per model on the wire" in out
 
 
-def test_a_plan_says_what_it_does_not_know_or_show(capsys: pytest.CaptureFixture[str]) -> None:
-    _print(planned([f"c{i}" for i in range(MOST_ROWS)], MOST_CLASSES + 3, None))
+def test_a_plan_says_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(planned([f"c{i}" for i in range(MOST_ROWS)], 3, None))
     lines = capsys.readouterr().out.splitlines()
     [row] = [line for line in lines if line.startswith("c0 ")]
-    assert row.split()[:4] == ["c0", "1,200", "?", "?"]
+    assert row.split() == ["c0", "1,200", "?", "?", "7", "7", "7"]
     assert any(line.startswith(f"c{MOST_ROWS - 1} ") for line in lines)
-    assert any("+3" in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("n_classes", [1, 10, 100])
+@pytest.mark.parametrize("class_name", ["{}", "a class with a long name, number {} of many"])
+def test_numbers_of_a_plan_are_never_cut(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    columns: int,
+    n_classes: int,
+    class_name: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    counts = [12_345 + c for c in range(n_classes)]
+    names = [class_name.format(c) for c in range(n_classes)]
+    clients = [f"a client with a long name {k}" for k in range(2)]
+    _print(
+        planned(clients, n_classes, 0.5) | {"class_names": names, "given_label_counts": dict.fromkeys(clients, counts)}
+    )
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if "1,200" in line and "50%" in line]
+    assert len(rows) == 2 and len(set(rows)) == 2
+    header = lines[lines.index(rows[0]) - 1].split()
+    if header[-2:] == ["the", "largest"]:  # not enough room for all classes
+        assert rows[0].split()[4:][rows[0].split()[4:].index("50%") + 1] == str(n_classes)
+        assert f"{counts[-1]:,}" in rows[0]
+        assert "--json has every client and class." in lines
+    else:
+        assert rows[0].split()[-n_classes:] == list(map(str, counts))
+        assert len(rows[0]) <= columns
+    if columns == 80:
+        assert all(len(row) <= 80 for row in rows)
 
 
 def test_a_plan_for_many_clients_is_a_summary_and_the_extremes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,13 +164,12 @@ def test_a_plan_for_many_clients_is_a_summary_and_the_extremes(capsys: pytest.Ca
     assert rows["wrong labels each, from … to"] == ["0%", "to", "60%", "60%", "to", "60%", "0%", "to", "0%"]
     assert rows["77"][:2] == ["1", "noisy"]
     assert rows["5"][:2] == ["1,000", "noisy"]
-    assert "given labels of all: [b]0 10,000, [b]1 20,000, [b]2 0" in out
-    assert "--json has every client." in out
+    assert "given labels of all: [b]1 20,000, [b]0 10,000\n" in out
+    assert "--json has every client and class." in out
 
 
 def test_a_summary_of_clients_nobody_knows_has_one_column(capsys: pytest.CaptureFixture[str]) -> None:
-    _print(planned([f"c{i}" for i in range(MOST_ROWS + 1)], MOST_CLASSES + 3, None) | {"noisy_clients": []})
+    _print(planned([f"c{i}" for i in range(MOST_ROWS + 1)], 3, None) | {"noisy_clients": []})
     lines = capsys.readouterr().out.splitlines()
     assert [f"{MOST_ROWS + 1}", "clients", "all"] in [line.split() for line in lines]
     assert ["wrong", "labels", "?"] in [line.split() for line in lines]
-    assert any(line.endswith("… 3 classes more") for line in lines)

@@ -60,6 +60,13 @@ def test_it_has_a_title_and_a_description_and_no_date(draw: Callable[[], bytes])
 # ---------------------------------------------------------------- class similarities
 
 
+def test_cells_are_shapes_not_a_stretched_picture() -> None:
+    root = ET.fromstring(similarities())
+    assert not list(root.iter(f"{SVG}image"))
+    cells = [group for group in root.iter(f"{SVG}g") if group.get("id", "").startswith("QuadMesh")]
+    assert [len(list(group.iter(f"{SVG}path"))) for group in cells[:2]] == [9, 9]
+
+
 def test_panels_say_what_they_are_and_how_alike_classes_are() -> None:
     written = texts(similarities())
     assert {"clean", "40 % wrong", "cat", "dog & co", "<ship>"} <= set(written)

@@ -9,6 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from fedsir.paper import figures
 from fedsir.paper.reproduction import Reproduction
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection
@@ -34,6 +35,13 @@ def test_a_table_can_be_made_again_from_its_runs(path: Path, tmp_path: Path) -> 
             f"{path.stem}.{ending} is not what its runs give: make it again with fedsir reproduce {name} "
             f"--scale {scale} --no-run --out {path.parent}"
         )
+
+
+def test_the_similarities_are_those_of_today_s_settings(tmp_path: Path) -> None:
+    stem, scale = "figure-similarity-cpu", SCALES["cpu"]
+    shutil.copy(RESULTS / "cifar10-cpu" / f"{stem}.npz", tmp_path)
+    figures.similarity(figures.similarity_config(scale, 0.5, 42), scale, tmp_path, no_run=True)
+    assert (tmp_path / f"{stem}.csv").read_text() == (RESULTS / "cifar10-cpu" / f"{stem}.csv").read_text()
 
 
 def script(name: str) -> ModuleType:

@@ -1,5 +1,6 @@
 """The paper's Figure 2 on digits: the classes of one client grow alike as its labels go wrong."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -55,7 +56,24 @@ def test_the_run_s_own_noise_is_not_read(config: RunConfig, panels: Similarity) 
     data = config.data.model_copy(update={"noise_rate": 0.2, "noise_draw": "authors", "noisy_clients": "all"})
     other = similarity_panels(config.model_copy(update={"data": data}), (0.0,))
     assert np.array_equal(other.matrices[0], panels.matrices[0], equal_nan=True)
-    assert other.config_sha256 != panels.config_sha256
+    assert panels.is_of(config) and not other.is_of(config)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_same"),
+    [
+        ('optimizer = "adam"\n', "", True),  # from before it was a setting: then it was what is the default now
+        ('optimizer = "adam"', 'optimizer = "sgd"', False),
+        ('name = "fedsir"', 'name = "gone.py:Gone"', False),  # code that nobody named is not looked for
+        ("[method]", "[methods]", False),
+        ("seed = 0", "seed =", False),
+    ],
+)
+def test_settings_from_before_one_was_introduced_are_the_same(
+    config: RunConfig, panels: Similarity, was: str, now: str, is_same: bool
+) -> None:
+    assert was in panels.settings
+    assert dataclasses.replace(panels, settings=panels.settings.replace(was, now, 1)).is_of(config) == is_same
 
 
 @pytest.mark.parametrize(
@@ -80,7 +98,7 @@ def test_the_file_gives_everything_back(tmp_path: Path) -> None:
         class_names=("cat", "Ärger"),
         client="Berlin",
         n_samples=12,
-        config_sha256="abc",
+        settings="abc",
     )
     path = tmp_path / "similarity.npz"
     path.write_bytes(stored.to_bytes())
@@ -89,7 +107,7 @@ def test_the_file_gives_everything_back(tmp_path: Path) -> None:
     assert read.off_diagonal[1] == stored.off_diagonal[1]
     assert np.isnan(read.off_diagonal[0].mean)
     assert read.off_diagonal[0].n_usable_classes == 1
-    names = ("noise_rates", "class_names", "client", "n_samples", "config_sha256")
+    names = ("noise_rates", "class_names", "client", "n_samples", "settings")
     assert all(getattr(read, name) == getattr(stored, name) for name in names)
 
 

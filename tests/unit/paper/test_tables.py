@@ -3,13 +3,14 @@
 import pytest
 
 from fedsir.errors import ConfigError
+from fedsir.paper.numbers import printed
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection, cells
 
 
 def test_the_whole_table_at_the_papers_scale_is_the_papers_protocol() -> None:
     found = cells(TABLES["table-cifar10"], SCALES["paper"], Selection())
-    assert len(found) == 3 * (7 * 11 + 1)  # clean FedAvg has no noise rate
+    assert len(found) == 3 * (7 * 12 + 1)  # clean FedAvg has no noise rate
     cell = next(c for c in found if (c.variant.name, c.alpha, c.noise_rate) == ("fedsir", 0.1, 0.9))
     (config,) = cell.configs
     assert (config.rounds, config.seed, config.data.n_train, config.data.partition) == (100, 42, None, "authors")
@@ -47,6 +48,15 @@ def test_the_agreement_rule_is_fedsir_itself() -> None:
     fedsir = next(c for c in parts if c.variant.name == "fedsir")
     assert agreement.configs == fedsir.configs  # so its run is made once
     assert len({config.sha256 for c in (*rules, *parts) for config in c.configs}) == len(rules) + len(parts) - 1
+
+
+def test_fedned_has_two_rows_and_the_papers_number_is_beside_the_released_one() -> None:
+    found = cells(TABLES["table-cifar10"], SCALES["cpu"], Selection(alphas=(0.5,), noise_rates=(0.6,)))
+    rows = [c for c in found if c.variant.method == "fedned"]
+    assert [c.variant.title for c in rows] == ["FedNed, as released", "FedNed, distilling"]
+    assert [c.configs[0].tree()["method"]["negative_distillation"] for c in rows] == [False, True]
+    numbers = [printed("table-cifar10", 0.5, c.variant.name, 0.6) for c in rows]
+    assert [number and number.accuracy for number in numbers] == [0.7722, None]
 
 
 def test_smoke_has_the_same_images_for_everybody() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from fedsir.cli.compare import _cells, _latex
+from fedsir.cli.compare import _cells
 from fedsir.cli.compare import compare as compare_command
 from fedsir.errors import ConfigError, RunFolderError
 from fedsir.evaluate.statistics import paired_difference
@@ -109,8 +109,9 @@ def test_what_cannot_be_compared_is_refused(write_run: Any, tmp_path: Path) -> N
         compare([run, damaged])
 
 
-def test_latex_escapes_what_latex_reads(write_run: Any) -> None:
-    text = _latex(compare([write_run("a", 100, method="my_method"), write_run("b", 140, method="fedsir")]))
+def test_latex_escapes_what_latex_reads(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    compare_command([write_run("a", 100, method="my_method"), write_run("b", 140, method="fedsir")], latex=True)
+    text = capsys.readouterr().out.strip()
     assert text.startswith(r"\begin{tabular}{lrrrrrrr}") and text.endswith(r"\end{tabular}")
     assert r"my\_method & 1 & 50.0\% & 5.0\% & -- & -- & 90\% & 60.0\% $\to$ 30.0\% \\" in text
     assert "+20.0*" in text
