@@ -8,6 +8,8 @@ from pydantic import BaseModel, ValidationError
 
 from fedsir.errors import did_you_mean
 
+LONGEST = 100  # characters of a value that a message repeats
+
 
 def explain(problem: ValidationError, model: type[BaseModel], prefix: str) -> str:
     """Return the first fault of a validation as one line."""
@@ -19,9 +21,17 @@ def explain(problem: ValidationError, model: type[BaseModel], prefix: str) -> st
         return f"There is no setting {key!r}.{hint}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     given = error["input"]
-    shown = "" if isinstance(given, Mapping | BaseModel) else f" (given: {given!r})"
+    shown = "" if isinstance(given, Mapping | BaseModel) else f" (given: {_short(given)})"
     must = "must be " if error["msg"].startswith("Input should be ") else ""
     return f"{key or 'settings'}: {must}{message}{shown}"
+
+
+def _short(given: object) -> str:
+    try:
+        text = repr(given)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

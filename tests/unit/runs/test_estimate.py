@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from fedsir.data.dealing import build_federation
+from fedsir.data.federation import FederatedData
 from fedsir.data.source import load_source
 from fedsir.errors import DataError
 from fedsir.runs import estimate
@@ -44,38 +47,31 @@ def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeyp
     assert expected(tiny(), workers=4)["memory_bytes"] > expected(tiny())["memory_bytes"]
 
 
-def test_a_start_asks_everybody_and_each_call_costs(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    testing = 20 * 3 * 0.5 / 3
+def test_each_call_of_a_client_costs(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
     # 2 rounds with 1 of 3 clients: a third of the images, and a call each.
     fedavg = expected(tiny(participation=0.3))
-    assert fedavg["seconds"] == pytest.approx(60 * 2 * 0.3 * 0.5 + 2 * 7 + testing)
-    # FedSIR's start trains all 60 images for 4 epochs and looks at them once more, whatever the participation.
-    changes = {"name": "fedsir", "identify": {"epochs": 4}, "kd": {"enabled": False}, "relabel": {"enabled": False}}
-    fedsir = expected(tiny(participation=0.3, method=changes))
-    assert fedsir["seconds"] - fedavg["seconds"] == pytest.approx(60 * 4.3 * 0.5 + 3 * 7)
+    assert fedavg["seconds"] == pytest.approx(60 * 2 * 0.3 * 0.5 + 2 * 7 + 20 * 3 * 0.5 / 3)
 
 
-def test_visits_one_after_the_other_keep_one_worker_busy(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
-
-    def training(workers: int, **settings: int) -> float:
-        config = tiny(method={"name": "fedcorr", "iterations": 2, **settings})  # both rounds
-        return float(expected(config, workers)["seconds"]) - 20 * 3 * 0.5 / 3 / workers
-
-    visits = 2 * 60 * (1 + 1 / 3) * 0.5 + 2 * 3 * 7
-    corrections = 2 * 60 / 3 / 2 * 0.5 + 2 * 3 / 2 * 7
-    assert training(1) == pytest.approx(visits + corrections)
-    assert training(3) == pytest.approx(visits + corrections / 3)
-    assert training(3, visits_at_once=3) == pytest.approx((visits + corrections) / 3)
+def test_memory_counts_the_maps_of_a_batch_for_every_worker(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = expected(tiny(method={"batch_size": 2}))["memory_bytes"]
+    monkeypatch.setattr(estimate, "kept_bytes", lambda *_: 10**9)
+    large = [expected(tiny(method={"batch_size": 2}), workers)["memory_bytes"] for workers in (1, 2, 3)]
+    assert large[0] - few == pytest.approx(estimate.STEP_SHARE * 2 * 10**9, rel=0.01)
+    assert large[2] - large[1] == pytest.approx(estimate.STEP_SHARE * 2 * 10**9 + estimate.PROCESS, rel=0.01)
 
 
-def test_public_images_count(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (1e-12, 7.0, 1000))
-    settings = {"name": "rhfl", "pretrain_epochs": 1, "public_batch_size": 2}
-    found = expected(tiny(method=settings, data={"public": "held-out"}))
-    # 7 of 60 images are held out: three batches of 2. Three clients train; in 2 rounds they look once and learn thrice.
-    assert found["seconds"] == pytest.approx((3 + 2 * 3 * (1 + 3)) * 7)
+def test_kept_bytes_are_the_maps_that_the_backward_pass_reads(deal: Callable[..., FederatedData]) -> None:
+    class Doubled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * self.weight * self.weight).relu()  # x, x·w and the result, 8·8 floats each; w is no map
+
+    assert estimate.kept_bytes(deal({"a": [0, 1]}), Doubled()) == 3 * 8 * 8 * 4
 
 
 def test_memory_does_not_grow_without_end_with_the_participants(
