@@ -144,9 +144,9 @@ def test_server_work_is_the_same_in_workers_and_costs_no_traffic(opened: Opened,
 @both_engines
 def test_server_work_that_fails_stops_the_run_with_its_reason(n_workers: int, opened: Opened) -> None:
     fed, *_ = opened(n_workers)
-    with pytest.raises(MethodError) as problem:
+    reason = r"Round 1: the server's task 'break_down' failed: .*_methods\.py, line \d+: ValueError: out of paper\.$"
+    with pytest.raises(MethodError, match=reason):
         fed.compute(TASKS.break_down, each={"a": {"me": "a"}, "b": {"me": "b"}}, victim="b")
-    assert str(problem.value) == "Round 1: the server's task 'break_down' failed: ValueError: out of paper."
     assert fed.compute(TASKS.break_down, each={"a": {"me": "a"}}, victim="b") == {"a": Reply()}  # the engine goes on
 
 
@@ -203,7 +203,8 @@ def test_a_worker_that_dies_between_two_tasks_is_replaced(opened: Opened) -> Non
 def test_an_exception_stays_with_its_client(opened: Opened, n_workers: int) -> None:
     fed, engine, _ = opened(n_workers)
     assert list(fed.ask(TASKS.fail, CLIENTS, victim="c")) == ["a", "b", "d", "e"]
-    assert fed.failures == {"c": "ValueError: the disk is full"}  # one line, whatever the exception says
+    assert list(fed.failures) == ["c"]
+    assert fed.failures["c"].endswith(": ValueError: the disk is full")  # one line, whatever the exception says
     assert set(engine.client_states()) == {"a", "b", "d", "e"}  # a half-done task leaves no state
 
 
@@ -211,7 +212,7 @@ def test_an_exception_stays_with_its_client(opened: Opened, n_workers: int) -> N
     ("task", "reason"),
     [
         ("send_object", "model.w: a object cannot travel"),
-        ("send_something_else", "TypeError: send_something_else returned Process, but declares Trained"),
+        ("send_something_else", r"_methods\.py, line \d+: send_something_else returned Process, but declares Trained"),
     ],
 )
 def test_a_reply_that_cannot_be_sent_is_the_clients_failure(task: str, reason: str, opened: Opened) -> None:

@@ -18,7 +18,7 @@ from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError
 from fedsir.evaluate.accuracy import predict
 from fedsir.methods.base import Client, Server
-from fedsir.methods.own_code import fault_in, place_of
+from fedsir.methods.own_code import fault_in, place_of, said
 from fedsir.methods.reply_check import ReplyFault, reply_type, to_tree
 from fedsir.models.weights import load_weights
 from fedsir.randomness import KeyedRandom
@@ -81,8 +81,7 @@ class ClientHost:
         except ReplyFault as fault:
             return Answer(None, None, time.perf_counter() - began, failure=str(fault))
         except Exception as problem:
-            said = f"{type(problem).__name__}: {problem}".splitlines()[0]
-            reason = fault_in(type(self._spec.method), problem) or said
+            reason = fault_in(type(self._spec.method), problem) or said(problem)
             return Answer(None, None, time.perf_counter() - began, failure=reason)
 
     def client(self, call: Call, state: bytes) -> Client:
@@ -102,8 +101,8 @@ class ClientHost:
         with drawing_from(where.random.derive("torch"), self._spec.device):
             reply: Reply = task(self._spec.method, where, **payload)
         if not isinstance(reply, declared := reply_type(task)):
-            said = f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}"
-            raise ReplyFault(f"{place_of(task)}{said}")
+            found = f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}"
+            raise ReplyFault(f"{place_of(task)}{found}")
         return encode(to_tree(reply))
 
     def _server_work(self, call: ServerCall, common: bytes) -> bytes:

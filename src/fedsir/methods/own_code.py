@@ -69,8 +69,8 @@ def place_in(file: Path, problem: BaseException) -> str:
 
 
 def said(problem: BaseException) -> str:
-    """Return an exception as one line."""
-    return " ".join(f"{type(problem).__name__}: {problem}".split())
+    """Return an exception as one line: the first one of what it says."""
+    return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
 def _takes(function: Callable[..., Any], *words: str) -> bool:

@@ -33,11 +33,6 @@ def test_warm_up_grows_with_the_rounds() -> None:
     assert fedned(100, warm_up=3).config.warm_up == 3
 
 
-def test_the_published_behaviour_can_be_named_on_or_off() -> None:
-    assert fedned(negative_distillation="on").config.negative_distillation is True
-    assert fedned(negative_distillation="off").config.negative_distillation is False
-
-
 # ---------------------------------------------------------------- server
 
 
@@ -112,14 +107,11 @@ def test_an_uncertain_model_is_left_out_and_unlearnt() -> None:
     assert (after.split.clean, after.split.noisy) == (("a", "b", "c", "d"), ("e",))
     assert after.split.statistics["e"] == (pytest.approx(3 / 1.4),)
     assert (fed.values["bad_teachers"], fed.values["distillation_losses"]) == (1, [2.0, 1.0])
-
-
-def test_off_leaves_the_average_as_it_is() -> None:
-    fed = Computing(CLIENTS, answer, scores=ONE_DOUBTS)
-    after = fedned(negative_distillation=False).round(11, state(), fed)
-    assert after.model["w"].item() == pytest.approx((1 + 2 + 6 + 8) / 6)
-    assert {task for task, _ in fed.computed} == {"score"}
-    assert after.extreme == ["e"]
+    assert FedNedState.from_tree(after.to_tree()) == after
+    off = Computing(CLIENTS, answer, scores=ONE_DOUBTS)
+    published = fedned(negative_distillation=False).round(11, state(), off)
+    assert published.model["w"].item() == pytest.approx(averaged)
+    assert ({task for task, _ in off.computed}, published.extreme) == ({"score"}, ["e"])
 
 
 @pytest.mark.parametrize(("participants", "share"), [("abcde", 3 / 1.4), ("ce", 3 / 2)])
@@ -194,11 +186,6 @@ def test_many_models_are_looked_at_a_few_at_a_time() -> None:
     fed = Computing(clients, lambda task, client: TrainedTwice(weights(float(client[1:])), 1, 1.0))
     fedned().round(11, state(), fed)
     assert [told["model"]["w"].item() for _, told in fed.computed] == [float(i) for i in range(20)]
-
-
-def test_the_state_survives_its_tree() -> None:
-    after = fedned().round(11, state(), Computing(CLIENTS, answer, scores=ONE_DOUBTS))
-    assert FedNedState.from_tree(after.to_tree()) == after
 
 
 # ---------------------------------------------------------------- where the server computes

@@ -158,52 +158,25 @@ def test_a_round_without_relabelling() -> None:
     assert (fed.values["relabelled"], fed.values["undecided"], fed.values["has_relabelled"]) == (4, 2, False)
 
 
-def test_a_relabel_round_sends_references_and_the_clean_reference() -> None:
+@pytest.mark.parametrize(("preset", "t", "spectra_model"), [("authors", 21, weights(40.0)), ("paper", 20, None)])
+def test_a_relabel_round_sends_references_and_the_clean_reference(preset: str, t: int, spectra_model: Any) -> None:
     fed = FakeFederation("abcd", answers)
-    fedsir().round(21, state_of("ab", "cd"), fed)
+    fedsir(preset=preset).round(t, state_of("ab", "cd"), fed)
     assert fed.asked["train_clean"].payload["wants_spectra"] is True
-    assert fed.asked["train_clean"].payload["spectra_model"] == weights(40.0)
+    assert fed.asked["train_clean"].payload["spectra_model"] == spectra_model  # in the paper each client's own
     noisy = fed.asked["train_noisy"].payload
     assert noisy["references"]["directions"].tolist() == [[1.0, 0.0]]
     assert noisy["clean_reference"] == weights(40.0)
     assert fed.values["has_relabelled"] is True
 
 
-def test_in_the_paper_spectra_come_from_each_clients_own_model() -> None:
-    fed = FakeFederation("abcd", answers)
-    fedsir(preset="paper").round(20, state_of("ab", "cd"), fed)
-    assert fed.asked["train_clean"].payload["wants_spectra"] is True
-    assert fed.asked["train_clean"].payload["spectra_model"] is None
-    assert fed.asked["train_noisy"].payload["clean_reference"] == weights(40.0)
-
-
-def test_without_distance_awareness_shares_are_sample_shares() -> None:
-    fed = FakeFederation("abcd", answers)
-    state = fedsir(daagg={"enabled": False}).round(1, state_of("ab", "cd"), fed)
-    assert fed.values["shares"] == {"a": 1 / 12, "b": 3 / 12, "c": 4 / 12, "d": 4 / 12}
+def test_shares_by_samples_or_by_raw_distances() -> None:
+    by_samples, raw = (FakeFederation("abcd", answers) for _ in range(2))
+    state = fedsir(daagg={"enabled": False}).round(1, state_of("ab", "cd"), by_samples)
+    assert by_samples.values["shares"] == {"a": 1 / 12, "b": 3 / 12, "c": 4 / 12, "d": 4 / 12}
     assert state.model["w"].item() == pytest.approx((12 + 24 + 32) / 12)
-
-
-def test_with_raw_distances_far_models_fade() -> None:
-    fed = FakeFederation("abcd", answers)
-    fedsir(daagg={"distance": "raw"}).round(1, state_of("ab", "cd"), fed)
-    shares = fed.values["shares"]
-    assert shares["d"] / shares["a"] == pytest.approx(4 * math.exp(-4))
-
-
-def test_without_relabelling_distillation_goes_on() -> None:
-    fed = FakeFederation("abcd", answers)
-    fedsir(relabel={"enabled": False}).round(81, state_of("ab", "cd"), fed)
-    assert fed.asked["train_clean"].payload["wants_spectra"] is False
-    assert fed.asked["train_noisy"].payload["references"] is None
-    assert fed.asked["train_noisy"].payload["kd_weight"] == pytest.approx(0.2)
-
-
-def test_without_distillation_relabelling_goes_on() -> None:
-    fed = FakeFederation("abcd", answers)
-    fedsir(kd={"enabled": False}).round(81, state_of("ab", "cd"), fed)
-    assert fed.asked["train_noisy"].payload["kd_weight"] == 0.0
-    assert fed.asked["train_noisy"].payload["references"] is not None
+    fedsir(daagg={"distance": "raw"}).round(1, state_of("ab", "cd"), raw)
+    assert raw.values["shares"]["d"] / raw.values["shares"]["a"] == pytest.approx(4 * math.exp(-4))
 
 
 def test_a_round_of_noisy_clients_alone_keeps_the_clean_reference() -> None:
@@ -215,16 +188,11 @@ def test_a_round_of_noisy_clients_alone_keeps_the_clean_reference() -> None:
     assert fed.values["has_relabelled"] is False
 
 
-def test_a_round_of_clean_clients_alone() -> None:
-    fed = FakeFederation("abcd", answers, participants=("b",))
-    state = fedsir().round(1, state_of("ab", "cd"), fed)
+def test_a_round_of_clean_clients_alone_or_of_nobody() -> None:
+    state = fedsir().round(1, state_of("ab", "cd"), FakeFederation("abcd", answers, participants=("b",)))
     assert state.model["w"].item() == state.clean_reference["w"].item() == 4.0
-
-
-def test_a_round_in_which_nobody_answers_changes_nothing() -> None:
-    fed = FakeFederation("abcd", answers, absent=("a", "b", "c", "d"))
-    state = fedsir().round(1, state_of("ab", "cd"), fed)
-    assert state == state_of("ab", "cd")
+    nobody = FakeFederation("abcd", answers, absent=("a", "b", "c", "d"))
+    assert fedsir().round(1, state_of("ab", "cd"), nobody) == state_of("ab", "cd")
 
 
 @pytest.mark.parametrize(("others", "has_relabelled"), [("a", True), ("", False)])
@@ -256,10 +224,3 @@ def test_spectra_that_are_not_what_they_claim_are_a_fault(wrong: ClassSpectra, f
     found = Taught(weights(0.0), 1, 1.0, wrong).fault()
     assert found is not None and fault in found
     assert Taught(weights(0.0), 1, 1.0, spectra(1.0, 0.0)).fault() is None
-
-
-def test_a_state_survives_its_tree() -> None:
-    state = state_of("ab", "cd")
-    again = FedSIRState.from_tree(state.to_tree())
-    assert again == state
-    assert again.split is not state.split

@@ -88,10 +88,6 @@ def test_models_are_averaged_by_distance() -> None:
     assert list(fed.values["shares"].values()) == pytest.approx(shares)
     assert state.model["w"].item() == pytest.approx(4 * shares[1] + 6 * shares[2] + 8 * shares[3], rel=1e-6)
     assert (fed.values["loss_clean"], fed.values["loss_noisy"]) == pytest.approx((1.0, 2.0))
-
-
-def test_or_by_samples() -> None:
-    fed = FakeFederation("abcd", answers)
     fednoro(daagg={"enabled": False}).round(11, after_warm_up(), fed)
     assert fed.values["shares"] == pytest.approx({"a": 1 / 12, "b": 3 / 12, "c": 4 / 12, "d": 4 / 12})
 
@@ -140,6 +136,7 @@ def test_a_client_that_could_not_be_assessed_is_asked_again() -> None:
 
 def test_a_round_in_which_nobody_answers_leaves_the_model() -> None:
     fed = FakeFederation("abcd", answers, absent=tuple("abcd"))
+    assert fednoro().round(1, after_warm_up(), fed) == after_warm_up()
     state = fednoro().round(11, after_warm_up(), fed)
     assert state.model == weights(50.0)
     assert fed.values["loss"] is None
@@ -147,11 +144,6 @@ def test_a_round_in_which_nobody_answers_leaves_the_model() -> None:
     state = fednoro().round(12, state, later)
     assert later.asked["measure_losses"].clients == ["a", "b", "c", "d"]
     assert state.split is not None and state.split.clean == ("a", "b")
-
-
-def test_a_warm_up_round_in_which_nobody_answers_leaves_the_model() -> None:
-    fed = FakeFederation("abcd", answers, absent=tuple("abcd"))
-    assert fednoro().round(1, after_warm_up(), fed) == after_warm_up()
 
 
 def test_a_round_of_noisy_clients_alone_is_averaged_by_samples() -> None:
@@ -222,14 +214,15 @@ def test_a_clean_client_trains_with_logit_adjustment_on_given_labels(make_client
 # ---------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize(("rounds", "after"), [(100, 10), (20, 2), (3, 1), (1, 1)])
-def test_the_warm_up_scales_with_the_rounds(rounds: int, after: int) -> None:
-    assert fednoro(rounds).config.identify.after == after
-
-
-@pytest.mark.parametrize(("said", "after"), [(0.25, 5), (0.5, 10), (0.01, 1), (0, 0), (3, 3), (4.0, 4), (30, 30)])
-def test_a_warm_up_may_be_stated_in_rounds_or_as_a_share(said: float, after: int) -> None:
-    assert fednoro(20, identify={"after": said}).config.identify.after == after
+@pytest.mark.parametrize(
+    ("rounds", "settings", "after"),
+    [(100, {}, 10), (20, {}, 2), (3, {}, 1), (1, {}, 1)]
+    + [(20, {"after": said}, n) for said, n in ((0.25, 5), (0.5, 10), (0.01, 1), (0, 0), (3, 3), (4.0, 4), (30, 30))],
+)
+def test_the_warm_up_scales_or_is_stated_in_rounds_or_as_a_share(
+    rounds: int, settings: dict[str, Any], after: int
+) -> None:
+    assert fednoro(rounds, identify=settings).config.identify.after == after
 
 
 @pytest.mark.parametrize("said", [-1, 2.5])

@@ -29,15 +29,11 @@ def stacked(public: PublicBatches) -> torch.Tensor:
     return torch.cat(list(public.images(0, public.n_batches)))
 
 
-def test_one_pass_drops_what_is_no_whole_batch(client: Client) -> None:
-    public = PublicBatches(client, draw=1, batch_size=4)
-    assert (public.n_batches, public.size, public.n_images) == (2, 4, 10)
-    assert [batch.shape for batch in public.images(0, 2)] == [(4, 1, 8, 8)] * 2
-
-
-def test_all_images_are_one_batch_if_they_are_fewer(client: Client) -> None:
-    public = PublicBatches(client, draw=1, batch_size=256)
-    assert (public.n_batches, public.size) == (1, 10)
+@pytest.mark.parametrize(("batch_size", "n_batches", "size"), [(4, 2, 4), (256, 1, 10)])
+def test_one_pass_drops_what_is_no_whole_batch(batch_size: int, n_batches: int, size: int, client: Client) -> None:
+    public = PublicBatches(client, draw=1, batch_size=batch_size)
+    assert (public.n_batches, public.size, public.n_images) == (n_batches, size, 10)
+    assert [batch.shape for batch in public.images(0, n_batches)] == [(size, 1, 8, 8)] * n_batches
 
 
 def test_more_batches_than_a_pass_has_go_round_again(client: Client) -> None:

@@ -49,9 +49,13 @@ def test_the_start_trains_everybody_and_keeps_the_common_model() -> None:
     assert state == RHFLState(model=weights(7.0), started=["a", "b"])
 
 
-def test_a_round_goes_batch_by_batch() -> None:
+def test_a_round_goes_batch_by_batch_or_all_at_once() -> None:
+    at_once = FakeFederation("abc", answer)
+    rhfl(exchange="round").round(1, started(*"abc"), at_once)
+    assert [(page.task, page.payload.get("is_last")) for page in at_once.pages] == [("look", None), ("learn", True)]
     fed = FakeFederation("abc", answer)
-    rhfl().round(1, started(*"abc"), fed)
+    after = rhfl().round(1, started(*"abc"), fed)
+    assert RHFLState.from_tree(after.to_tree()) == after
     assert [page.task for page in fed.pages] == ["look", "learn", "learn", "learn"]
     assert [page.payload.get("first") for page in fed.pages] == [None, 0, 1, 2]
     assert [page.payload.get("is_last") for page in fed.pages] == [None, False, False, True]
@@ -61,13 +65,6 @@ def test_a_round_goes_batch_by_batch() -> None:
     assert told == {"a": [0.25, 0.75], "b": [0.5, 0.5], "c": [0.75, 0.25]}
     assert fed.values["public_loss"] == 0.5
     assert fed.values["weights"] == {"a": 0.5, "b": 0.5, "c": 0.5}
-
-
-def test_one_exchange_a_round_has_all_batches_in_it() -> None:
-    fed = FakeFederation("abc", answer)
-    rhfl(exchange="round").round(1, started(*"abc"), fed)
-    assert [page.task for page in fed.pages] == ["look", "learn"]
-    assert (fed.pages[1].payload["first"], fed.pages[1].payload["is_last"]) == (0, True)
 
 
 def test_losses_are_kept_for_the_next_rounds_weights() -> None:
@@ -133,11 +130,6 @@ def test_who_fails_midway_is_not_asked_again() -> None:
     fed.reply = reply
     rhfl().round(1, started(*"abc"), fed)
     assert [page.clients for page in fed.pages] == [["a", "b", "c"], ["a", "b", "c"], ["a", "b"], ["a", "b"]]
-
-
-def test_the_state_survives_its_tree() -> None:
-    state = rhfl().round(1, started(*"ab"), FakeFederation("abc", answer))
-    assert RHFLState.from_tree(state.to_tree()) == state
 
 
 # ---------------------------------------------------------------- client

@@ -262,5 +262,7 @@ def test_even_when_a_method_meddles_and_fails(data: FederatedData) -> None:
 def test_a_run_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     settings = {f"data.{key}": value for key, value in DATA.items()}
     fedsir.run("digits", method="fedavg", rounds=1, settings=settings, out=tmp_path / "run").model()
+    features, labels = np.random.default_rng(0).random((60, 8)), np.arange(60) % 3
+    fedsir.identify(features, labels, np.arange(60) // 20)
     with pytest.raises(MethodError, match="diverged"):
         fedsir.run("digits", method="fedavg", settings=settings | {"method.lr": 1e30}, out=tmp_path / "bad")
