@@ -51,8 +51,6 @@ def planned(clients: list[str], n_classes: int, noise: float | None) -> dict[str
             "memory_bytes": 3e9,
             "model_bytes": 157_000,
             "images_per_second": 1234.0,
-            "ms_per_image": 0.81,
-            "model": "small_cnn",
         },
     }
 
