@@ -18,12 +18,11 @@ from fedsir.methods.fedlsr_settings import FedLSRConfig
 from fedsir.methods.fedned_settings import FedNedConfig
 from fedsir.methods.fednoro_settings import FedNoRoConfig
 from fedsir.methods.fedprox_settings import FedProxConfig
-from fedsir.methods.fedsir import PAPER
-from fedsir.methods.fedsir_settings import FedSIRConfig
-from fedsir.methods.pruning import PruningConfig
+from fedsir.methods.fedsir_settings import PAPER, FedSIRConfig
 from fedsir.methods.rhfl_settings import RHFLConfig
 from fedsir.methods.rofl_settings import RoFLConfig
 from fedsir.methods.settings import MethodConfig
+from fedsir.methods.spectral_identification_settings import SpectralConfig
 from fedsir.models.config import ModelConfig
 from fedsir.runs.config import RunConfig
 
@@ -102,7 +101,7 @@ def table_of(page: str) -> dict[str, list[str]]:
         ("methods/fedprox.md", FedProxConfig, "method.", ("method.name",)),
         ("methods/fedelc.md", FedELCConfig, "method.", ("method.name",)),
         ("methods/fednoro.md", FedNoRoConfig, "method.", ("method.name",)),
-        ("methods/pruning.md", PruningConfig, "method.", ("method.name",)),
+        ("methods/pruning.md", SpectralConfig, "method.", ("method.name",)),
         ("methods/rofl.md", RoFLConfig, "method.", ("method.name",)),
         ("methods/fedlsr.md", FedLSRConfig, "method.", ("method.name",)),
         ("methods/rhfl.md", RHFLConfig, "method.", ("method.name",)),

@@ -235,26 +235,26 @@ class RunFolder:
         for _, path in self._checkpoints()[:-1]:
             path.unlink(missing_ok=True)
 
-    def read_checkpoint(self) -> bytes | None:
-        """Return the newest checkpoint, None if there is none; a damaged one is an error."""
+    def read_checkpoint(self) -> tuple[int, bytes] | None:
+        """Return round and content of the newest checkpoint, None if there is none; a damaged one is an error."""
         found = self._checkpoints()
         if not found:
             return None
-        digest, path = found[-1]
+        match, path = found[-1]
         try:
             content = path.read_bytes()
         except OSError as problem:
             raise RunFolderError(f"{path} cannot be read: {problem.strerror}. Choose another --out.") from None
-        if hashlib.sha256(content).hexdigest()[:16] != digest:
+        if hashlib.sha256(content).hexdigest()[:16] != match[2]:
             raise RunFolderError(
                 f"{path} is damaged (its content does not match the hash in its name): remove the folder and "
                 "run the command again, or restore the file from a copy."
             )
-        return content
+        return int(match[1]), content
 
-    def _checkpoints(self) -> list[tuple[str, Path]]:
-        matches = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")]
-        return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
+    def _checkpoints(self) -> list[tuple[re.Match[str], Path]]:
+        paths = sorted(self.path.glob("checkpoint-*.safetensors"), key=lambda path: path.name)
+        return [(match, path) for path in paths if (match := CHECKPOINT.fullmatch(path.name))]
 
 
 @contextlib.contextmanager

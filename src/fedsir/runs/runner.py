@@ -130,13 +130,16 @@ def _checkpoint(
     config: RunConfig, folder: RunFolder, method: AnyMethod, data: FederatedData, model: InitialModel
 ) -> Snapshot | None:
     """Return where an earlier attempt stopped, None if it never came to round 0; forget what came after it."""
-    content = folder.read_checkpoint()
-    if content is None:
+    stored = folder.read_checkpoint()
+    if stored is None:
         folder.drop_metrics_after(-1)
         return None
+    t, content = stored
     form = Form.of(model.weights, classes=data.n_classes, features=model.n_features)
     try:
-        found = checkpoint.from_bytes(content, method.State, form, config.sha256)
+        found = checkpoint.from_bytes(content, method.State, form, data.size_by_client, config.sha256)
+        if found.round != t or t > config.rounds:
+            raise RunFolderError(f"the checkpoint is damaged: it is not of round {t}.")
     except RunFolderError as problem:
         raise RunFolderError(f"{folder.path}: {problem}") from problem
     folder.drop_metrics_after(found.round)

@@ -44,40 +44,6 @@ def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeyp
     assert expected(tiny(), workers=4)["memory_bytes"] > expected(tiny())["memory_bytes"]
 
 
-def test_a_start_asks_everybody_and_each_call_costs(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    testing = 20 * 3 * 0.5 / 3
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
-    # 2 rounds with 1 of 3 clients: a third of the images, and a call each.
-    fedavg = expected(tiny(participation=0.3))
-    assert fedavg["seconds"] == pytest.approx(60 * 2 * 0.3 * 0.5 + 2 * 7 + testing)
-    # FedSIR's start trains all 60 images for 4 epochs and looks at them once more, whatever the participation.
-    changes = {"name": "fedsir", "identify": {"epochs": 4}, "kd": {"enabled": False}, "relabel": {"enabled": False}}
-    fedsir = expected(tiny(participation=0.3, method=changes))
-    assert fedsir["seconds"] - fedavg["seconds"] == pytest.approx(60 * 4.3 * 0.5 + 3 * 7)
-
-
-def test_visits_one_after_the_other_keep_one_worker_busy(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
-
-    def training(workers: int, **settings: int) -> float:
-        config = tiny(method={"name": "fedcorr", "iterations": 2, **settings})  # both rounds
-        return float(expected(config, workers)["seconds"]) - 20 * 3 * 0.5 / 3 / workers
-
-    visits = 2 * 60 * (1 + 1 / 3) * 0.5 + 2 * 3 * 7
-    corrections = 2 * 60 / 3 / 2 * 0.5 + 2 * 3 / 2 * 7
-    assert training(1) == pytest.approx(visits + corrections)
-    assert training(3) == pytest.approx(visits + corrections / 3)
-    assert training(3, visits_at_once=3) == pytest.approx((visits + corrections) / 3)
-
-
-def test_public_images_count(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (1e-12, 7.0, 1000))
-    settings = {"name": "rhfl", "pretrain_epochs": 1, "public_batch_size": 2}
-    found = expected(tiny(method=settings, data={"public": "held-out"}))
-    # 7 of 60 images are held out: three batches of 2. Three clients train; in 2 rounds they look once and learn thrice.
-    assert found["seconds"] == pytest.approx((3 + 2 * 3 * (1 + 3)) * 7)
-
-
 def test_memory_does_not_grow_without_end_with_the_participants(
     tiny: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

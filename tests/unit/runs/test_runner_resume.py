@@ -3,7 +3,7 @@
 import json
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,8 @@ class Recorder(Silent):
     def round_done(self, metrics: dict[str, Any]) -> None:
         self.told.append(metrics["round"])
 
-    def finished(self, result: dict[str, Any]) -> None:
-        self.told.append("finished")
+    def finished(self, result: Mapping[str, Any], *, is_new: bool) -> None:
+        self.told.append("finished" if is_new else "finished earlier")
 
 
 def stopped(config: RunConfig, out: Path, t: int) -> None:
@@ -111,7 +111,7 @@ def test_a_finished_run_is_reported_and_not_run_again(
     before = contents(out)
     recorder = Recorder()
     assert run_experiment(config, RunTarget(out, workers=3, progress=recorder)) == result
-    assert recorder.told == ["finished"]
+    assert recorder.told == ["finished earlier"]
     assert contents(out) == before
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_was_moved_says_where_it_is_now(
     config, out, result = finished
     shutil.copytree(out, tmp_path / "moved")
     again = run_experiment(config, RunTarget(tmp_path / "moved"))
-    assert again == result | {"run_dir": str(tmp_path / "moved")}
+    assert again == {**result, "run_dir": str(tmp_path / "moved")}
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "another"])
@@ -246,7 +246,7 @@ def test_a_checkpoint_of_another_run_is_refused_though_whole(tmp_path: Path, tin
     [mine], [foreign] = out.glob("checkpoint-*"), other.glob("checkpoint-*")
     mine.unlink()
     shutil.copy(foreign, out)
-    with pytest.raises(RunFolderError, match=r"run: The checkpoint belongs to another run"):
+    with pytest.raises(RunFolderError, match=r"run: the checkpoint belongs to another run"):
         run_experiment(tiny(seed=1), RunTarget(out))
 
 

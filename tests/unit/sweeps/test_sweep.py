@@ -208,14 +208,13 @@ class Broken(FedAvg):
 """
 
 
-def test_a_fault_in_the_code_is_told_as_what_it_is(tmp_path: Path) -> None:
+def test_a_fault_in_a_method_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     broken = resolve("digits", {"data": DATA, "method": {"name": f"{tmp_path / 'broken.py'}:Broken"}})
     (job,) = jobs_for([broken], tmp_path / "sweep")
     outcome = run_jobs([job], Diary())
-    assert outcome.failures == {
-        job.name: "KeyError: 'no such key' (a fault in the code: its traceback is above)",
-    }
+    where = f"{tmp_path / 'broken.py'}, line 7,"
+    assert outcome.failures == {job.name: f"Round 0: {where} failed: KeyError: 'no such key'."}
 
 
 def test_two_failures_for_one_reason_in_two_folders_are_enough(tmp_path: Path) -> None:
