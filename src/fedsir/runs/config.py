@@ -6,6 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -94,6 +95,18 @@ def _method_sha256(config: RunConfig) -> str | None:
     return found
 
 
+def read_toml(path: Path) -> Tree:
+    """Return the content of a TOML file, with or without a byte order mark; what is none is one line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as problem:
+        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+    except ValueError as problem:
+        raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not a file of settings: its tables or lists are nested too deeply.") from None
+
+
 def merge(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     """Return `tree` with the values of `over` in their places, table by table."""
     merged = dict(tree)
@@ -111,7 +124,7 @@ def parse_assignment(text: str, option: str = "--set") -> Tree:
         raise ConfigError(f"{option} {text}: give a key and a value, as in {option} method.lr=0.001.")
     try:
         read = tomllib.loads(f"value = {value_text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # text, also that of a number with thousands of digits
         read = {}
     # A text of several lines may parse as more than one assignment, which it is not.
     value = read["value"] if read.keys() == {"value"} else value_text.strip()

@@ -18,7 +18,7 @@ from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
 from fedsir.methods.registry import config_class
 from fedsir.methods.settings import MethodConfig
-from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config
+from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config, read_toml
 
 # The recipe that a bare `--dataset NAME` starts from; a path starts from the last one.
 RECIPE_OF_DATASET = {"digits": "digits", "cifar10": "cifar10", "cifar100": "cifar100"}
@@ -44,12 +44,7 @@ def load_recipe(name: str) -> Tree:
         raise ConfigError(
             f"There is no recipe or file {name!r}.{did_you_mean(name, packaged)} Recipes: {', '.join(packaged)}."
         )
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
-    except OSError as problem:
-        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+    return read_toml(path)
 
 
 def resolve(

@@ -93,7 +93,7 @@ def client(**state: Any) -> dict[str, Any]:
 )
 def test_a_whole_file_with_wrong_content_is_damaged(damage: Callable[[Any], Any]) -> None:
     content = encode(damage(decode(to_bytes(snapshot(), MINE))))
-    with pytest.raises(RunFolderError, match="the checkpoint is damaged: .*restore the file"):
+    with pytest.raises(RunFolderError, match=r"the checkpoint is damaged: .*restore the file"):
         read(content)
 
 

@@ -1,5 +1,6 @@
 """Sweeps: every run is made once, in its own process; one that fails or dies does not stop the others."""
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedsir.sweeps.estimate import estimate_jobs, time_in_all
 from fedsir.sweeps.progress import SweepLines, SweepTable
 from fedsir.sweeps.sweep import Job, jobs_for, run_jobs
 
+LINE = {"seconds": 1.0, "failures": {}, "bytes_up": 0, "bytes_down": 0}
 DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
 
 
@@ -127,7 +129,7 @@ def test_estimates_know_what_is_done(tmp_path: Path) -> None:
     finished, begun, untouched = jobs_for(configs, tmp_path)
     run_experiment(configs[0], RunTarget(finished.folder))
     begun.folder.mkdir()
-    (begun.folder / "metrics.jsonl").write_text('{"round": 0}\n{"round": 1}\n')
+    (begun.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(LINE | {'round': t})}\n" for t in (0, 1)))
     estimates = estimate_jobs([finished, begun, untouched])
     whole = estimates[untouched.name]
     assert estimates[finished.name] is None
