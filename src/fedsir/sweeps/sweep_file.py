@@ -65,6 +65,8 @@ def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
 def _points(grid: Mapping[str, Any], path: Path) -> Iterator[Tree]:
     """Yield the settings of every combination in a grid."""
     axes = list(_axes(grid, path))
+    if not axes:
+        raise ConfigError(f"{path}: a grid is empty: which values shall be run? As in seed = [0, 1, 2].")
     for values in itertools.product(*(values for _, values in axes)):
         point: Tree = {}
         for (key, _), value in zip(axes, values, strict=True):

@@ -135,5 +135,9 @@ def test_a_data_set_brings_its_recipe(tmp_path: Path) -> None:
     assert default_recipe({"data": {"dataset": str(tmp_path)}}) == "own-data"
     with pytest.raises(ConfigError, match=r"'cifar11'.*Did you mean 'cifar1"):
         default_recipe({"data": {"dataset": "cifar11"}})
+    with pytest.raises(ConfigError, match=r"'CIFAR10'.*Did you mean 'cifar10'"):
+        default_recipe({"data": {"dataset": "CIFAR10"}})
+    with pytest.raises(ConfigError, match=r"'CIFAR10-CPU'.*Did you mean 'cifar10-cpu'"):
+        load_recipe("CIFAR10-CPU")
     with pytest.raises(ConfigError, match="no such file or folder"):
         default_recipe({"data": {"dataset": "a" * 300}})
