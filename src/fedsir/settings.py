@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedsir.errors import ConfigError, did_you_mean
 
+NUMERIC = re.compile(r"^(?!.*(bool|Literal)).*\b(int|float)\b")  # in what a field is declared as
 LARGEST = 2**63  # TOML has no integers from here on
 
 
@@ -37,8 +39,8 @@ def refuse_odd_values(tree: Mapping[str, Any], model: type[BaseModel], prefix: s
             refuse_odd_values(value, annotation if is_group else BaseModel, f"{key}.")  # type: ignore[arg-type]
             continue
         for leaf in (key, *_leaves(value)):
-            if isinstance(leaf, bool) and annotation is not None and "bool" not in str(annotation):
-                raise ConfigError(f"{key}: must be a number or text (given: {str(leaf).lower()})")
+            if isinstance(leaf, bool) and NUMERIC.search(str(annotation)):
+                raise ConfigError(f"{key}: must be a number (given: {str(leaf).lower()})")
             if isinstance(leaf, int) and abs(leaf) >= LARGEST:
                 raise ConfigError(f"{key}: is too large a number (given: {shortened(leaf)})")
             if isinstance(leaf, str) and not _can_be_written(leaf):
