@@ -24,3 +24,12 @@ class Tiny(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(self.features(x))
         return logits
+
+
+def always(label: int, strength: float = 100.0) -> dict[str, torch.Tensor]:
+    """Return the weights of a network that gives one class whatever it sees."""
+    module = Tiny()
+    with torch.no_grad():
+        module.head.weight.zero_()
+        module.head.bias.copy_(torch.eye(10)[label] * strength)
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}

@@ -11,15 +11,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedsir.data.federation import FederatedData
+    from fedsir.embeddings import Identification, Relabelled, identify, relabel
+    from fedsir.errors import FedsirError
     from fedsir.runs.api import run, simulate
-    from fedsir.runs.result import load_run
+    from fedsir.runs.result import RunResult, load_run
+    from fedsir.simulation.simulation import Simulation, Step
 
 __version__ = "0.1.0"
-__all__ = ["FederatedData", "load_run", "run", "simulate"]
+__all__ = [
+    "FederatedData",
+    "FedsirError",
+    "Identification",
+    "Relabelled",
+    "RunResult",
+    "Simulation",
+    "Step",
+    "identify",
+    "load_run",
+    "relabel",
+    "run",
+    "simulate",
+]
 
 _HOME = {
     "FederatedData": "fedsir.data.federation",
+    "FedsirError": "fedsir.errors",
+    "Identification": "fedsir.embeddings",
+    "Relabelled": "fedsir.embeddings",
+    "RunResult": "fedsir.runs.result",
+    "Simulation": "fedsir.simulation.simulation",
+    "Step": "fedsir.simulation.simulation",
+    "identify": "fedsir.embeddings",
     "load_run": "fedsir.runs.result",
+    "relabel": "fedsir.embeddings",
     "run": "fedsir.runs.api",
     "simulate": "fedsir.runs.api",
 }
@@ -29,3 +53,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

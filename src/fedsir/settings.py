@@ -47,7 +47,7 @@ def refuse_odd_values(tree: Mapping[str, Any], model: type[BaseModel], prefix: s
                 raise ConfigError(f"{shortened(key)}: is not valid text (given: {shortened(leaf)})")
 
 
-def shortened(value: Any, length: int = 80) -> str:
+def shortened(value: Any, length: int = 100) -> str:
     """Return a value as Python writes it, cut short where it is very long."""
     try:
         text = repr(value)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsir.methods.fedavg import FedAvg
-from fedsir.runs.checkpoint import Checkpoint
+from fedsir.engines.wire import decode
 from fedsir.runs.config import RunConfig
 from fedsir.runs.run_folder import RunFolder
 from fedsir.runs.runner import default_out
@@ -54,5 +53,4 @@ def test_nothing_goes_on_and_the_runs_can(
         with run.opened(config):  # nobody holds it any more
             content = run.read_checkpoint()
         assert content is not None
-        checkpoint = Checkpoint.from_bytes(content, FedAvg, config.sha256)
-        assert n_rounds - 2 <= checkpoint.round < n_rounds  # at most the round that it was in is lost
+        assert n_rounds - 2 <= decode(content)["round"] < n_rounds  # at most the round that it was in is lost

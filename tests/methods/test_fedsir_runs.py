@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsir.engines.client_host import Call, ClientHost
+from fedsir.engines.base import Call
+from fedsir.engines.client_host import ClientHost
 from fedsir.errors import MethodError
 from fedsir.methods.base import Client
 from fedsir.stages.split import ClientSplit
@@ -25,10 +26,10 @@ def let_fail(monkeypatch: pytest.MonkeyPatch, clients: str, t: int) -> None:
     """Let these clients fail in round t."""
     original = ClientHost.client
 
-    def client_of(self: ClientHost, call: Call) -> Client:
+    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
         if call.client in clients and call.round == t:
             raise MemoryError("no room")
-        return original(self, call)
+        return original(self, call, state)
 
     monkeypatch.setattr(ClientHost, "client", client_of)
 

@@ -66,6 +66,24 @@ def test_own_data_names_the_bad_site(tmp_path: Path) -> None:
     assert changed["aachen"] == changed["bergen"] == changed["dublin"] == 0
 
 
+def test_arrays_in_verdict_and_labels_out(tmp_path: Path) -> None:
+    code = (ROOT / "examples" / "04_notebook_style.py").read_text(encoding="utf-8").split('"""', 2)[2]
+    assert len([line for line in code.splitlines() if line.strip() and not line.strip().startswith("#")]) < 15
+    lines = run_example("04_notebook_style.py", tmp_path)
+    verdicts = {words[0]: words[1] for words in (line.split() for line in lines[1:7])}
+    assert {site for site, verdict in verdicts.items() if verdict == "noisy"} == {"Cadiz", "Fermo"}
+    before, after = (int(line.split(": ")[1].split("%")[0]) for line in lines[-2:])
+    assert before > 55 and after < 15
+
+
+def test_a_simulation_stops_early_and_predicts(tmp_path: Path) -> None:
+    lines = run_example("05_step_by_step.py", tmp_path)
+    accuracies = [float(m[1]) for line in lines if (m := re.match(r"round +\d+  accuracy ([\d.]+)%", line))]
+    assert accuracies[-1] > 96 and max(accuracies[:-1]) <= 96
+    assert f"stopped after {len(accuracies) - 1} rounds" in "\n".join(lines)
+    assert lines[-1] == f"test accuracy {accuracies[-1]:.1f}% with SmallCNN"
+
+
 def test_own_method_runs_beside_a_built_in_one(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "03_own_method.py").read_text(encoding="utf-8")
     assert len([line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]) < 40

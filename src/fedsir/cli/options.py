@@ -54,6 +54,8 @@ def settings(
     rounds: int | None,
     seed: int | None,
     assignments: list[str] | None,
+    data_dir: Path | None = None,
+    download: bool = False,
 ) -> RunConfig:
     """Return the settings that a command line asks for."""
     data = {"dataset": dataset, "alpha": alpha, "noise_rate": noise_rate}
@@ -63,7 +65,7 @@ def settings(
         options["data"] = given
     if method is not None:
         options["method"] = {"name": method}
-    return without_foreign_model(resolve(recipe, options, assignments or ()))
+    return without_foreign_model(resolve(recipe, options, assignments or (), data_dir=data_dir, download=download))
 
 
 def without_foreign_model(config: RunConfig) -> RunConfig:

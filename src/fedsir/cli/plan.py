@@ -42,6 +42,8 @@ def plan(
         rounds=rounds,
         seed=seed,
         assignments=assignments,
+        data_dir=data_dir,
+        download=download,
     )
     from fedsir.runs.estimate import plan_run
 
@@ -79,8 +81,10 @@ def _print(planned: dict[str, Any]) -> None:
         f"{options.size(estimate['memory_bytes'])} of memory, "
         f"{options.size(estimate['model_bytes'])} per model on the wire",
     )
+    cost = estimate["ms_per_image"]
     console.print(
-        f"(from {estimate['images_per_second']:.0f} images/s, timed just now on one core of this machine)",
+        f"({estimate['model']}: {cost:,.{0 if cost >= 10 else 1}f} ms per image and training pass, timed just now on "
+        "one core of this machine)",
         style="dim",
     )
 

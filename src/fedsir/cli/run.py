@@ -49,6 +49,8 @@ def run(
         rounds=rounds,
         seed=seed,
         assignments=assignments,
+        data_dir=data_dir,
+        download=download,
     )
     result = execute(
         config,

@@ -1,9 +1,9 @@
-"""Names for the array types of this package, and a checksum over arrays."""
+"""Names for the array types of this package, arrays from whatever callers have, and a checksum over arrays."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,13 @@ Index: TypeAlias = npt.NDArray[np.int64]  # (m,) positions of samples
 Counts: TypeAlias = npt.NDArray[np.int64]  # (n_clients, n_classes) or (n_classes, n_classes)
 Floats: TypeAlias = npt.NDArray[np.float64]
 Names: TypeAlias = npt.NDArray[np.str_]  # (n,) client name of each sample
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return a NumPy array of an array, a torch tensor (on any device), a pandas table or column, or a list."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values)
 
 
 def fingerprint(**parts: npt.NDArray[np.generic] | tuple[str, ...]) -> str:

@@ -7,6 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from fedsir.data.source import DATASETS, SMALLEST_SIDE
+
+LARGEST_SIDE = 4096  # pixels that image_size may ask for
+MOST = 10**9  # of anything that is counted
+
 Partition = Literal["auto", "dirichlet", "authors", "iid", "shards", "by_column"]
 Noise = Literal["symmetric", "pair", "asymmetric", "matrix", "file", "none"]
 NoisyClients = Literal["cover", "all", "none"] | int | tuple[str, ...]
@@ -19,7 +24,7 @@ def _parse_noisy_clients(value: object) -> NoisyClients:
     if isinstance(value, str):
         text = value.strip()
         if text.removeprefix("-").isdecimal():
-            value = int(text)
+            value = int(text[:20])  # of any longer number this is already far more than there can be clients
         else:  # "3,4", "berlin", and "3," for the one client called 3
             value = [name.strip() for name in text.split(",") if name.strip()]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -35,6 +40,14 @@ def _parse_noisy_clients(value: object) -> NoisyClients:
     return names
 
 
+def _parse_image_size(value: object) -> object:
+    """Return a side, (height, width) or None; anything else is refused in one line."""
+    sides = value if isinstance(value, list | tuple) and len(value) == 2 else [value]
+    if value is not None and not all(type(side) is int and SMALLEST_SIDE <= side <= LARGEST_SIDE for side in sides):
+        raise ValueError(f"give a side or [height, width], in whole pixels from {SMALLEST_SIDE} to {LARGEST_SIDE}")
+    return value
+
+
 class DataConfig(BaseModel):
     """The samples of a federation: their source, their owners, their given labels."""
 
@@ -46,9 +59,15 @@ class DataConfig(BaseModel):
         description="Name of a known data set (digits, cifar10, cifar100), or the path of a folder "
         "client/class/image or of an npz file.",
     )
+    image_size: Annotated[int | tuple[int, int] | None, BeforeValidator(_parse_image_size)] = Field(
+        None,
+        description="Side in pixels, or [height, width], of own images: each is scaled until it covers that and "
+        "cropped to its centre; if not set, all must have one size and keep it.",
+    )
     n_clients: int = Field(
         10,
         ge=1,
+        le=MOST,
         description="Number of clients to deal the samples to; unused if the data name their clients.",
     )
     partition: Partition = Field(
@@ -63,15 +82,17 @@ class DataConfig(BaseModel):
         allow_inf_nan=False,
         description="Dirichlet concentration for dirichlet and authors: small makes clients differ much.",
     )
-    min_samples: int = Field(10, ge=1, description="Fewest samples a client gets from the dirichlet partition.")
+    min_samples: int = Field(
+        10, ge=1, le=MOST, description="Fewest samples a client gets from the dirichlet partition."
+    )
     shards_per_client: int = Field(
-        2, ge=1, description="Label-sorted pieces each client gets from the shards partition."
+        2, ge=1, le=MOST, description="Label-sorted pieces each client gets from the shards partition."
     )
     n_train: int | None = Field(
-        None, ge=1, description="Use only this many training samples, drawn class by class; all if not set."
+        None, ge=1, le=MOST, description="Use only this many training samples, drawn class by class; all if not set."
     )
     n_test: int | None = Field(
-        None, ge=1, description="Use only this many test samples, drawn class by class; all if not set."
+        None, ge=1, le=MOST, description="Use only this many test samples, drawn class by class; all if not set."
     )
     noise: Noise = Field(
         "symmetric",
@@ -108,6 +129,7 @@ class DataConfig(BaseModel):
     cover_min_samples: int | None = Field(
         None,
         ge=1,
+        le=MOST,
         description="Samples of a class a client needs to count for noisy_clients = cover; if not set, 9 % "
         "of the mean class size (450 for CIFAR-10, 45 for CIFAR-100).",
     )
@@ -119,7 +141,9 @@ class DataConfig(BaseModel):
         "images, which no client then has). For such a method, if not set: cifar100 for cifar10 and the reverse, "
         "held-out for digits.",
     )
-    public_size: int = Field(5000, ge=1, description="How many of them, drawn at random; all if there are fewer.")
+    public_size: int = Field(
+        5000, ge=1, le=MOST, description="How many of them, drawn at random; all if there are fewer."
+    )
 
     @field_validator("transition")
     @classmethod
@@ -139,6 +163,8 @@ class DataConfig(BaseModel):
     def _settings_agree(self) -> DataConfig:
         if self.public == self.dataset:
             raise ValueError(f"public = {self.public!r} is the data set itself, test images and all: use held-out")
+        if self.image_size is not None and self.dataset in DATASETS:
+            raise ValueError(f"image_size is for own images; {self.dataset} has one size already: drop image_size")
         if self.noise == "matrix" and self.transition is None:
             raise ValueError("noise = 'matrix' needs data.transition, one row of probabilities per class")
         if self.noise != "matrix" and self.transition is not None:
@@ -147,8 +173,11 @@ class DataConfig(BaseModel):
             raise ValueError("noise = 'file' needs data.labels_file, the path of an npz, npy or csv file")
         if self.noise != "file" and self.labels_file is not None:
             raise ValueError(f"labels_file is read only with noise = 'file', not {self.noise!r}: drop one")
-        if self.noise in ("matrix", "file") and self.noise_rate > 0:
-            raise ValueError(f"noise_rate is not read with noise = {self.noise!r}: set it to 0 (--noise-rate 0)")
+        if self.noise in ("matrix", "file", "none") and self.noise_rate > 0:
+            raise ValueError(
+                f"noise_rate = {self.noise_rate:g} is not read with noise = {self.noise!r}: drop noise, or set the "
+                "rate to 0 (--noise-rate 0)"
+            )
         if self.noise_draw == "authors" and self.noise not in ("symmetric", "none"):
             raise ValueError(f"noise_draw = 'authors' replays symmetric noise only, not {self.noise!r}")
         return self

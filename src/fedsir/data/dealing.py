@@ -30,7 +30,7 @@ def load_federation(
 ) -> FederatedData:
     """Return the federation that ``config`` describes, from where its data lie."""
     where = data_directory(data_dir)
-    source = load_source(config.dataset, data_dir=where, seed=seed, download=download)
+    source = load_source(config.dataset, data_dir=where, seed=seed, download=download, image_size=config.image_size)
     public = load_public(config, data_dir=where, seed=seed, download=download)
     return build_federation(config, source, seed=seed, public=public)
 

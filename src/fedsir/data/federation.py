@@ -190,6 +190,11 @@ class FederatedData:
         return int(self.images.shape[2]), int(self.images.shape[3])
 
     @property
+    def test_images(self) -> Images:
+        """The images that the global model is judged on, (n_test, channels, height, width); a copy."""
+        return self.images[self.test_rows]
+
+    @property
     def size_by_client(self) -> dict[str, int]:
         """Number of training samples of each client."""
         return {name: int(n) for name, n in zip(self.clients, np.diff(self.offsets), strict=True)}

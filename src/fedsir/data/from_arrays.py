@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsir.data.arrays import as_array
 from fedsir.data.federation import FederatedData, assemble
 from fedsir.data.naming import check_name, natural_order
+from fedsir.data.npy import PIECE
 from fedsir.data.own_data import own_source
 from fedsir.data.partition import by_column
-from fedsir.data.resize import fit_pixels, height_and_width
+from fedsir.data.resize import Size, gather
+from fedsir.data.source import SMALLEST_SIDE
 from fedsir.errors import DataError
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ def federation_from_arrays(
     image_size: int | tuple[int, int] | None,
 ) -> FederatedData:
     """Return what `FederatedData.from_arrays` promises."""
+    if crop_padding is not None and crop_padding < 0:
+        raise DataError(f"crop_padding = {crop_padding}: must be 0 or more")
     pixels = [as_images("images", images, image_size)]
     given = [as_names("labels", labels, len(pixels[0]))]
     owners = as_names("clients", clients, len(pixels[0]), is_client=True)
@@ -82,52 +87,72 @@ def federation_from_arrays(
     )
 
 
-def as_array(values: Any) -> npt.NDArray[Any]:
-    """Return a NumPy array of an array, a torch tensor (on any device), a pandas column or a list."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    return np.asarray(values)
-
-
-def as_images(what: str, images: Any, image_size: int | tuple[int, int] | None) -> Images:
+def as_images(what: str, images: Any, image_size: int | Size | None) -> Images:
     """Return a copy as (n, channels, h, w) uint8; see `FederatedData.from_arrays` for what is taken."""
-    size = None if image_size is None else height_and_width(image_size)
+    size = None
+    if image_size is not None:
+        sides = tuple(image_size) if isinstance(image_size, tuple | list) else (image_size, image_size)
+        if len(sides) != 2 or not all(isinstance(s, int | np.integer) and s >= SMALLEST_SIDE for s in sides):
+            raise DataError(
+                f"image_size = {image_size!r}: give a side or (height, width), each {SMALLEST_SIDE} or more"
+            )
+        size = int(sides[0]), int(sides[1])
     try:
-        array = as_array(images)
-    except ValueError:  # a list of images whose sizes differ
-        array = np.empty(len(images), object)
-        array[:] = [as_array(image) for image in images]
+        array = _array(what, images)
+    except DataError:
+        if not isinstance(images, list | tuple):
+            raise
+        array = np.empty(len(images), object)  # images whose sizes differ
+        array[:] = [_array(what, image) for image in images]
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"{what}: there are no rows")
     if array.dtype == object:  # a column, or a list, of images
-        pieces = [_pixels(what, as_array(image)[None]) for image in array]
+        parts = [_channels_last(what, _array(what, image)[None]) for image in array]
     else:
-        pieces = [_pixels(what, array)]
-    if size is not None:
-        pieces = [np.stack([fit_pixels(image, size) for image in piece]) for piece in pieces]
-    shapes = {piece.shape[1:] for piece in pieces}
-    if len(shapes) > 1:
-        (h, w, c), (other_h, other_w, other_c) = sorted(shapes)[:2]
+        whole = _channels_last(what, array)
+        step = max(1, PIECE // max(1, whole[0].nbytes))
+        parts = [whole[start : start + step] for start in range(0, len(whole), step)]
+    # Only the channels must agree if all are brought to one size.
+    forms = {part.shape[1:] if size is None else part.shape[3:] for part in parts}
+    if len(forms) > 1:
+        one, other = ("×".join(map(str, form)) for form in sorted(forms)[:2])
         raise DataError(
-            f"{what} differ in form: some are {h}×{w} with {c} channel(s), some {other_h}×{other_w} with {other_c}; "
-            "set image_size to bring them to one size"
+            f"{what} differ in form: some are {one}, some {other} (height×width×channels); set image_size to bring "
+            "them to one size"
+            if size is None
+            else f"{what} differ in form: some have {one} channel(s), some {other}"
         )
-    whole = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-    return np.array(whole.transpose(0, 3, 1, 2), order="C")
+    return gather((_pixels(what, part) for part in parts), len(array), size, what)
 
 
-def _pixels(what: str, array: npt.NDArray[Any]) -> Images:
-    """Return (n, h, w, channels) uint8 of the forms that are taken."""
+def _array(what: str, values: Any) -> npt.NDArray[Any]:
+    try:
+        return as_array(values)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as problem:  # rows of different lengths, or a tensor NumPy has no type for
+        raise DataError(f"{what} cannot be read as an array: {problem}") from None
+
+
+def _channels_last(what: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a view (n, h, w, channels) of the forms that are taken."""
     shape = array.shape
     if array.ndim == 3:
         array = array[..., None]
     elif array.ndim == 4 and shape[3] not in (1, 3) and shape[1] in (1, 3):
         array = array.transpose(0, 2, 3, 1)
-    if array.ndim != 4 or array.shape[3] not in (1, 3):
+    if array.ndim != 4 or array.shape[3] not in (1, 3) or 0 in shape:
         raise DataError(
             f"{what} have shape {shape}; expected (n, height, width), (n, height, width, 1 or 3) or "
             "(n, 1 or 3, height, width)"
         )
+    return array
+
+
+def _pixels(what: str, array: npt.NDArray[Any]) -> Images:
+    """Return bytes, of bytes or of floats in [0, 1]."""
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind != "f":
@@ -145,7 +170,7 @@ def _pixels(what: str, array: npt.NDArray[Any]) -> Images:
 
 def as_names(what: str, values: Any, n: int, *, is_client: bool = False) -> list[str]:
     """Return one name per image for labels or clients of any hashable kind."""
-    array = as_array(values)
+    array = _array(what, values)
     if array.shape != (n,):
         raise DataError(f"{what} have shape {array.shape}, but there are {n} images: give one for each")
     names: dict[Any, str] = {}
@@ -173,7 +198,10 @@ def _name(where: str, entry: Any, is_client: bool) -> str:
         if not entry.is_integer():
             raise DataError(f"{where} is {entry:g}; a number must be a whole one")
         entry = int(entry)
-    name = entry.decode(errors="surrogateescape") if isinstance(entry, bytes) else str(entry)
+    try:
+        name = entry.decode(errors="surrogateescape") if isinstance(entry, bytes) else str(entry)
+    except ValueError:
+        raise DataError(f"{where} is an integer of thousands of digits; name it otherwise") from None
     check_name(where, name)
     if is_client and not name.strip():
         raise DataError(f"{where} has an empty name")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsir.data.npy import open_array
 from fedsir.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ def read_labels_file(file: str, n_samples: int, class_names: Sequence[str]) -> L
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
     if path.suffix.lower() not in readers:
         raise DataError(f"labels_file {path} must be an npz, npy or csv file")
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise DataError(f"labels_file {path} cannot be read: it is not a file")
     try:
         array = readers[path.suffix.lower()](path)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error) as problem:
-        reason = "it holds Python objects, which are never unpickled" if "pickle" in str(problem) else problem
-        raise DataError(f"labels_file {path} cannot be read: {reason}") from None
+    except DataError:
+        raise
+    except (OSError, ValueError, OverflowError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error) as problem:
+        raise DataError(f"labels_file {path} cannot be read: {problem}") from None
     if array.shape != (n_samples,):
         raise DataError(
             f"labels_file {path} has labels of shape {array.shape}, but there are {n_samples} training samples"
@@ -48,8 +52,7 @@ def read_labels_file(file: str, n_samples: int, class_names: Sequence[str]) -> L
 
 def _read_npy(path: Path) -> npt.NDArray[Any]:
     with path.open("rb") as opened:
-        array: npt.NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
-    return array
+        return open_array(opened, path.stat().st_size).read()
 
 
 def _read_npz(path: Path) -> npt.NDArray[Any]:
@@ -59,8 +62,7 @@ def _read_npz(path: Path) -> npt.NDArray[Any]:
         if name is None:
             raise DataError(f"labels_file {path} has no array called 'labels'")
         with archive.open(name) as opened:
-            array: npt.NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
-    return array
+            return open_array(opened, archive.getinfo(name).file_size).read()
 
 
 def _read_csv(path: Path) -> npt.NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 from fedsir.errors import DataError
@@ -23,8 +24,8 @@ def natural_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_name(where: str, name: str) -> None:
-    """Raise a `DataError` if a name cannot be written as UTF-8, as a lone surrogate cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"{where}: the name {name!r} is not valid text (UTF-8); rename it") from None
+    """Raise a `DataError` if a name is no text that can be shown: control characters, line breaks, lone surrogates."""
+    if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name):
+        raise DataError(
+            f"{where}: the name {name!r} is not readable text (UTF-8 without control characters); rename it"
+        )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedsir.data.arrays import Images, Labels, Names
+    from fedsir.data.resize import Size
+
+PHOTO_SIDE = 64  # pixels; above it a run that was not told a size gets the advice to set one
 
 
 def own_source(
@@ -61,4 +64,15 @@ def own_source(
         clients=clients,
         sample_names=sample_names or tuple(map(str, range(len(labels)))),
         notes=notes,
+    )
+
+
+def size_note(images: Images, size: Size | None) -> tuple[str, ...]:
+    """Return advice on images (n, channels, height, width) that are large because nobody said otherwise."""
+    height, width = images.shape[2:]
+    if size is not None or max(height, width) <= PHOTO_SIDE:
+        return ()
+    return (
+        f"images are {height}×{width} pixels, and each pixel costs time and memory: data.image_size = {PHOTO_SIDE} "
+        "would shrink them",
     )

@@ -8,26 +8,34 @@ silence.
 from __future__ import annotations
 
 import struct
+import warnings
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedsir.data.naming import natural_order
-from fedsir.data.own_data import own_source
+from fedsir.data.naming import check_name, natural_order
+from fedsir.data.own_data import own_source, size_note
+from fedsir.data.resize import Size, fit, gather
 from fedsir.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from fedsir.data.arrays import Images
     from fedsir.data.source import Source
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-IGNORED_SUFFIXES = {".txt", ".csv", ".json", ".md", ".db"}
-GREY_MODES = {"1", "L", "LA"}
-DEEP_MODES = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+IGNORED_SUFFIXES = {".txt", ".csv", ".json", ".md", ".db", ".ini"}
+DEEP_MODES = {"I", "I;16", "I;16B", "I;16L", "I;16N"}  # grey, 16 bits a pixel; "I" has room for more
+GREY_MODES = {"1", "L", "LA", *DEEP_MODES}
+DEEP_TO_BYTE = 257  # 65535 / 255
+TOO_LARGE = (MemoryError, Image.DecompressionBombError)
 
 
 @dataclass
@@ -57,8 +65,7 @@ class _Listing:
         """Return what lies in a folder, in natural order, without what is ignored and counted."""
         by_name = {path.name: path for path in parent.iterdir()}
         for name in by_name:
-            if not name.isprintable():  # bytes that are no UTF-8 are not, nor are line breaks
-                raise DataError(f"{name!r} in {parent} is not a readable name (UTF-8); rename it")
+            check_name(str(parent), name)
         kept = []
         for name in natural_order(by_name):
             path = by_name[name]
@@ -75,7 +82,7 @@ class _Listing:
         for path in images:
             if path.is_dir():
                 raise DataError(f"{path} is a folder inside a class folder; images belong in client/class/image")
-            if path.suffix.lower() not in IMAGE_SUFFIXES:
+            if path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_file():  # opening a pipe would wait for ever
                 raise DataError(f"{path} is not an image file this can read; convert it or take it away")
             self.files.append(path)
             self.clients.append(client)
@@ -91,7 +98,7 @@ class _Listing:
                 raise DataError(f"client {client.name!r} has no image in {client}; add some or take the folder away")
 
 
-def load_folder(root: Path, seed: int) -> Source:
+def load_folder(root: Path, seed: int, size: Size | None = None) -> Source:
     """Return the data of a folder; ``seed`` keys the held-out fifth if it has no train and test part."""
     listing = _Listing(root)
     top = listing.folders(root)
@@ -103,9 +110,9 @@ def load_folder(root: Path, seed: int) -> Source:
         listing.add_clients(root, is_test=False)
     if not listing.files:
         raise DataError(f"{root} holds no images; they belong in client/class/image")
-    images, notes = _read_images(listing)
+    images, notes = _read_images(listing, size)
     if listing.ignored:
-        notes.append(f"{root.name}: ignored {len(listing.ignored)} hidden, text or database files")
+        notes.append(f"{root.name}: ignored {len(listing.ignored)} hidden, text or system files")
     class_names = natural_order(listing.class_names)
     position = {name: c for c, name in enumerate(class_names)}
     return own_source(
@@ -117,7 +124,7 @@ def load_folder(root: Path, seed: int) -> Source:
         clients=np.array(listing.clients),
         is_test=np.array(listing.is_test) if has_split else None,
         sample_names=tuple(listing.relative(path) for path in listing.files),
-        notes=tuple(notes),
+        notes=(*notes, *size_note(images, size)),
     )
 
 
@@ -141,43 +148,78 @@ def _add_test(listing: _Listing, folder: Path) -> None:
             listing.add_class(path, "test", is_test=True)
 
 
-def _read_images(listing: _Listing) -> tuple[Images, list[str]]:
+def peek_folder(root: Path) -> Size | None:
+    """Return height and width of the first image that is found, None if there is none."""
+    for path in chain(root.glob("*/*/*"), root.glob("*/*/*/*")):
+        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
+            with _opened(path) as image:
+                return image.height, image.width
+    return None
+
+
+def _read_images(listing: _Listing, size: Size | None) -> tuple[Images, list[str]]:
     """Return (n, channels, h, w), in colour if any image is, and notes on what was dropped."""
-    arrays: list[Images] = []
-    n_transparent = n_animated = 0
-    for path in listing.files:
-        try:
-            with Image.open(path) as opened:
-                n_animated += getattr(opened, "n_frames", 1) > 1
-                n_transparent += opened.has_transparency_data
-                if opened.mode in DEEP_MODES:
-                    raise DataError(f"{path} has more than 8 bits a pixel (mode {opened.mode}); convert it to 8 bits")
-                is_grey = opened.mode in GREY_MODES
-                upright = ImageOps.exif_transpose(opened)
-                arrays.append(np.asarray(upright.convert("L" if is_grey else "RGB")))
-        except (
-            OSError,
-            SyntaxError,
-            ValueError,
-            EOFError,
-            struct.error,
-            Image.DecompressionBombError,
-        ) as problem:
-            raise DataError(f"{path} cannot be read as an image ({problem}); replace it or take it away") from None
-        if arrays[-1].shape[:2] != arrays[0].shape[:2]:
-            (h, w), (other_h, other_w) = arrays[0].shape[:2], arrays[-1].shape[:2]
-            raise DataError(
-                f"images differ in size: {listing.files[0]} is {w}×{h} pixels but {path} is "
-                f"{other_w}×{other_h}; bring all to one size"
-            )
-    if any(array.ndim == 3 for array in arrays):
-        arrays = [array if array.ndim == 3 else np.repeat(array[..., None], 3, axis=2) for array in arrays]
-        images = np.stack(arrays).transpose(0, 3, 1, 2)
-    else:
-        images = np.stack(arrays)[:, None]
-    notes = []
-    if n_transparent:
-        notes.append(f"{listing.root.name}: dropped the transparency of {n_transparent} images")
-    if n_animated:
-        notes.append(f"{listing.root.name}: took the first frame of {n_animated} images that have several")
-    return np.ascontiguousarray(images), notes
+    notes: Counter[str] = Counter()
+    is_grey = all(_is_grey(path) for path in listing.files)
+    first: Size | None = None
+
+    def pieces() -> Iterator[Images]:
+        nonlocal first
+        for path in listing.files:
+            pixels = _pixels(path, is_grey, size, notes)
+            first = first or pixels.shape[:2]
+            if pixels.shape[:2] != first:
+                (h, w), (other_h, other_w) = first, pixels.shape[:2]
+                raise DataError(
+                    f"images differ in size: {listing.files[0]} is {w}×{h} pixels but {path} is {other_w}×{other_h}; "
+                    "bring all to one size with data.image_size, for instance --set data.image_size=64"
+                )
+            yield pixels[None]
+
+    images = gather(pieces(), len(listing.files), size, str(listing.root))
+    return images, [f"{listing.root.name}: {note.format(n=n)}" for note, n in sorted(notes.items())]
+
+
+def _is_grey(path: Path) -> bool:
+    with _opened(path) as image:
+        return image.mode in GREY_MODES
+
+
+def _pixels(path: Path, is_grey: bool, size: Size | None, notes: Counter[str]) -> Images:
+    """Return one image upright as (h, w, 1 or 3), and count what is dropped of it."""
+    with _opened(path) as image:
+        if getattr(image, "n_frames", 1) > 1:
+            notes["took the first frame of {n} images that have several"] += 1
+        if image.has_transparency_data:
+            notes["dropped the transparency of {n} images"] += 1
+        # Of 16-bit colour Pillow gives the upper 8 bits; only the raw mode tells.
+        if image.mode in DEEP_MODES or any(";16" in str(tile.args) for tile in getattr(image, "tile", ())):
+            notes["reduced {n} images from 16 to 8 bits a channel"] += 1
+        if image.mode == "F":
+            raise DataError(f"{path} has floating-point pixels; convert it to 8 or 16 bits")
+        if size is not None:
+            image.draft(None, (2 * max(size),) * 2)  # of a large JPEG, read no more detail than is used
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode in DEEP_MODES:
+            deep = np.asarray(upright).astype(np.int64)
+            if deep.min() < 0 or deep.max() > DEEP_TO_BYTE * 255:
+                raise DataError(f"{path} has more than 16 bits a pixel; convert it to 8 or 16 bits")
+            upright = Image.fromarray(np.rint(deep / DEEP_TO_BYTE).astype(np.uint8))
+        upright = upright.convert("L" if is_grey else "RGB")
+        pixels = np.asarray(upright if size is None else fit(upright, size))
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open an image file; whatever is wrong with it is a `DataError` that names it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # a large photo is no attack
+            with Image.open(path) as image:
+                yield image
+    except DataError:
+        raise
+    except (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, *TOO_LARGE) as problem:
+        reason = "it is too large" if isinstance(problem, TOO_LARGE) else problem
+        raise DataError(f"{path} cannot be read as an image ({reason}); replace it or take it away") from None

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsir.data.naming import natural_order
-from fedsir.data.own_data import own_source
+from fedsir.data.naming import check_name, natural_order
+from fedsir.data.npy import StoredArray, open_array
+from fedsir.data.own_data import own_source, size_note
+from fedsir.data.resize import Size, gather
 from fedsir.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -28,11 +30,10 @@ if TYPE_CHECKING:
 ARRAYS = ("images", "labels", "clients", "split", "class_names")
 
 
-def load_npz(path: Path, seed: int) -> Source:
+def load_npz(path: Path, seed: int, size: Size | None = None) -> Source:
     """Return the data of an npz file; ``seed`` keys the held-out fifth if there is no ``split``."""
-    arrays, notes = _read_arrays(path)
-    images = _images(path, arrays["images"])
-    n = len(images)
+    arrays, notes = _read_arrays(path, ("images", "labels"), size)
+    n = len(arrays["images"])
     for name in ("labels", "clients", "split"):
         if name in arrays and arrays[name].shape != (n,):
             shape = arrays[name].shape
@@ -40,42 +41,48 @@ def load_npz(path: Path, seed: int) -> Source:
     labels, class_names = _labels(path, arrays["labels"], arrays.get("class_names"))
     return own_source(
         path.stem,
-        images,
+        arrays["images"],
         labels,
         class_names,
         seed=seed,
         clients=None if "clients" not in arrays else _client_names(path, arrays["clients"]),
         is_test=None if "split" not in arrays else _is_test(path, arrays["split"]),
-        notes=notes,
+        notes=(*notes, *size_note(arrays["images"], size)),
     )
 
 
-def load_npz_images(path: Path) -> Images:
+def load_npz_images(path: Path, size: Size | None = None) -> Images:
     """Return the images of an npz file alone, (n, channels, height, width); it needs no labels."""
-    arrays, _ = _read_arrays(path, needed=("images",))
-    return _images(path, arrays["images"])
+    return _read_arrays(path, ("images",), size)[0]["images"]
+
+
+def peek_npz(path: Path) -> Size:
+    """Return height and width of the images, from their header."""
+    with zipfile.ZipFile(path) as archive, archive.open("images.npy") as stream:
+        height, width = open_array(stream, archive.getinfo("images.npy").file_size).shape[1:3]
+    return height, width
 
 
 def _read_arrays(
-    path: Path, needed: tuple[str, ...] = ("images", "labels")
+    path: Path, needed: tuple[str, ...], size: Size | None
 ) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
-    """Return the arrays this module knows, and a note on those it does not."""
+    """Return the arrays this module knows, images as (n, channels, h, w), and a note on those it does not."""
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not an npz file (np.savez writes one)")
     arrays: dict[str, npt.NDArray[Any]] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            ignored = [name for name in archive.files if name not in ARRAYS]
-            for name in archive.files:
-                if name in ARRAYS:
-                    arrays[name] = archive[name]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as problem:
-        if "allow_pickle" in str(problem):
-            raise DataError(
-                f"{path}: an array holds Python objects, which would have to be unpickled and never are; "
-                "save images, labels and names as plain integer and string arrays"
-            ) from None
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            for name in ARRAYS:
+                if name in members:
+                    with archive.open(members[name]) as stream:
+                        stored = _opened(path, name, stream, archive.getinfo(members[name]).file_size)
+                        arrays[name] = _images(path, stored, size) if name == "images" else stored.read()
+    except DataError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
         raise DataError(f"{path} is not a readable npz file: {problem}") from None
+    ignored = [name for name in members if name not in ARRAYS]
     for name in ignored:
         suggestion = did_you_mean(name, [known for known in ARRAYS if known not in arrays])
         if suggestion:
@@ -83,28 +90,30 @@ def _read_arrays(
     for name in needed:
         if name not in arrays:
             raise DataError(f"{path}: there is no array called {name!r}; it holds {', '.join(arrays) or 'none'}")
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise DataError(f"{path}: {name!r} is not an array in the npz file's own format")
     return arrays, tuple(f"{path.name}: ignored the array {name!r}" for name in ignored)
 
 
-def _images(path: Path, images: npt.NDArray[Any]) -> Images:
+def _opened(path: Path, name: str, stream: IO[bytes], n_bytes: int) -> StoredArray:
+    try:
+        return open_array(stream, n_bytes)
+    except ValueError as problem:
+        raise DataError(f"{path}: the npz file's array {name!r} cannot be read: {problem}") from None
+
+
+def _images(path: Path, stored: StoredArray, size: Size | None) -> Images:
     """Return (n, channels, h, w) from (n, h, w), (n, h, w, 1) or (n, h, w, 3)."""
-    if len(images.shape) == 0 or len(images) == 0:
+    shape = stored.shape
+    if not shape or shape[0] == 0:
         raise DataError(f"{path}: there are no samples: 'images' is empty")
-    if images.dtype != np.uint8:
+    if stored.dtype != np.uint8:
         raise DataError(
-            f"{path}: 'images' must be uint8 with values 0 to 255, not {images.dtype}; "
+            f"{path}: 'images' must be uint8 with values 0 to 255, not {stored.dtype}; "
             "for finite values in [0, 1], save (255 * images).round().astype('uint8')"
         )
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.ndim != 4 or images.shape[3] not in (1, 3):
-        raise DataError(
-            f"{path}: 'images' has shape {images.shape}; expected (n, height, width) or (n, height, width, 3)"
-        )
-    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    form = (*shape[1:], 1) if len(shape) == 3 else shape[1:]  # of one image
+    if len(form) != 3 or form[2] not in (1, 3) or 0 in form:
+        raise DataError(f"{path}: 'images' has shape {shape}; expected (n, height, width) or (n, height, width, 3)")
+    return gather((piece.reshape(-1, *form) for piece in stored.pieces()), shape[0], size, str(path))
 
 
 def _labels(
@@ -153,11 +162,12 @@ def _is_test(path: Path, split: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def _texts(path: Path, name: str, array: npt.NDArray[Any]) -> tuple[str, ...]:
     """Return the entries of a string or integer array as text."""
-    if array.dtype.kind == "S":
-        try:
-            return tuple(entry.decode() for entry in array.tolist())
-        except UnicodeDecodeError:
-            raise DataError(f"{path}: {name!r} holds bytes that are not UTF-8 text") from None
-    if array.dtype.kind not in "Uiu":
+    if array.dtype.kind not in "SUiu":
         raise DataError(f"{path}: {name!r} must hold text or integers, not {array.dtype}")
-    return tuple(str(entry) for entry in array.tolist())
+    try:
+        texts = tuple(e.decode() if isinstance(e, bytes) else str(e) for e in array.tolist())
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: {name!r} holds bytes that are not UTF-8 text") from None
+    for text in set(texts):
+        check_name(f"{path}: {name!r}", text)
+    return texts

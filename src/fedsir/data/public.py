@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedsir.data.resize import height_and_width
 from fedsir.data.source import load_source
 from fedsir.data.stratify import draw_by_class, largest_remainder, without_last_ones
 from fedsir.errors import ConfigError, DataError
@@ -31,9 +32,11 @@ def load_public(config: DataConfig, *, data_dir: Path, seed: int, download: bool
     if path.suffix == ".npz" and path.is_file():
         from fedsir.data.own_npz import load_npz_images  # labels are not needed here
 
-        return load_npz_images(path)
+        return load_npz_images(path, height_and_width(config.image_size))
     try:
-        return load_source(config.public, data_dir=data_dir, seed=seed, download=download).images
+        return load_source(
+            config.public, data_dir=data_dir, seed=seed, download=download, image_size=config.image_size
+        ).images
     except DataError as problem:
         raise DataError(f"data.public = {config.public}: {problem}") from problem
 

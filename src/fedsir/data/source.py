@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ import numpy as np
 
 from fedsir.data.arrays import fingerprint
 from fedsir.data.preprocessing import Preprocessing
+from fedsir.data.resize import Size, height_and_width
 from fedsir.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 SMALLEST_SIDE = 8  # pixels; below this the convolutions of every model here see nothing but padding
 SMALLEST_STD = 1e-3  # of pixels in [0, 1]: constant images must not divide by zero
-COUNTED_AT_ONCE = 1000  # images
+COUNTED_AT_ONCE = 2**20  # pixels; counting takes eight bytes for each
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,9 @@ def pixel_statistics(images: Images, rows: Index) -> tuple[tuple[float, ...], tu
     levels = np.arange(256) / 255
     # 256 counts give the exact moments, piece by piece, without a copy of all the images.
     counts = np.zeros((images.shape[1], 256), np.int64)
-    for start in range(0, len(rows), COUNTED_AT_ONCE):
-        some = images[rows[start : start + COUNTED_AT_ONCE]]
+    step = max(1, COUNTED_AT_ONCE // (images.shape[2] * images.shape[3]))
+    for start in range(0, len(rows), step):
+        some = images[rows[start : start + step]]
         counts += [np.bincount(some[:, channel].reshape(-1), minlength=256) for channel in range(some.shape[1])]
     means, stds = [], []
     for count in counts:
@@ -196,7 +200,26 @@ def make_source(
     )
 
 
-def load_source(dataset: str, *, data_dir: Path, seed: int, download: bool = False) -> Source:
+def peek_image_size(dataset: str) -> Size | None:
+    """Return height and width of a data set's images without reading them; None where loading will find a fault."""
+    if dataset in DATASETS:
+        return (8, 8) if dataset == "digits" else (32, 32)
+    path = Path(dataset).expanduser()
+    try:
+        if path.is_dir():
+            from fedsir.data.own_folder import peek_folder
+
+            return peek_folder(path)
+        from fedsir.data.own_npz import peek_npz
+
+        return peek_npz(path)
+    except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def load_source(
+    dataset: str, *, data_dir: Path, seed: int, download: bool = False, image_size: int | Size | None = None
+) -> Source:
     """Return the data set called ``dataset``, or the one in the folder or npz file of that path.
 
     Parameters
@@ -205,6 +228,7 @@ def load_source(dataset: str, *, data_dir: Path, seed: int, download: bool = Fal
     data_dir : where published data sets lie
     seed : keys which samples are held out for testing, where the data do not say
     download : fetch a published data set into ``data_dir`` if it is not there
+    image_size : side, or (height, width), that own images are brought to
     """
     # Each reader is imported when it is wanted: scikit-learn and Pillow take a while to load.
     if dataset == "digits":
@@ -215,15 +239,15 @@ def load_source(dataset: str, *, data_dir: Path, seed: int, download: bool = Fal
         from fedsir.data.cifar import load_cifar
 
         return load_cifar(dataset, data_dir, download=download)
-    path = Path(dataset).expanduser()
+    path, size = Path(dataset).expanduser(), height_and_width(image_size)
     if path.is_dir():
         from fedsir.data.own_folder import load_folder
 
-        return load_folder(path, seed)
+        return load_folder(path, seed, size)
     if path.is_file():
         from fedsir.data.own_npz import load_npz
 
-        return load_npz(path, seed)
+        return load_npz(path, seed, size)
     known = ", ".join(DATASETS)
     raise DataError(
         f"unknown dataset {dataset!r}: it is neither one of {known} nor a folder or npz file that exists."

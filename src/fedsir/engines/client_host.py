@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedsir.engines.base import Answer, AnyCall, Call, PredictCall, ServerCall
+from fedsir.engines.device_settings import drawing_from
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError
 from fedsir.evaluate.accuracy import predict
 from fedsir.methods.base import Client, Server
-from fedsir.methods.method_file import fault_in
-from fedsir.methods.reply_check import reply_type, to_tree
+from fedsir.methods.own_code import fault_in, place_of
+from fedsir.methods.reply_check import ReplyFault, reply_type, to_tree
 from fedsir.models.weights import load_weights
 from fedsir.randomness import KeyedRandom
 
@@ -77,6 +78,8 @@ class ClientHost:
             tasks = self._spec.method.tasks()
             reply = self._run(tasks[call.task], client, decode(common) | decode(call.own))
             return Answer(reply, encode(client.state), time.perf_counter() - began)
+        except ReplyFault as fault:
+            return Answer(None, None, time.perf_counter() - began, failure=str(fault))
         except Exception as problem:
             said = f"{type(problem).__name__}: {problem}".splitlines()[0]
             reason = fault_in(type(self._spec.method), problem) or said
@@ -96,9 +99,11 @@ class ClientHost:
         )
 
     def _run(self, task: Any, where: Client | Server, payload: dict[str, Any]) -> bytes:
-        reply: Reply = task(self._spec.method, where, **payload)
+        with drawing_from(where.random.derive("torch"), self._spec.device):
+            reply: Reply = task(self._spec.method, where, **payload)
         if not isinstance(reply, declared := reply_type(task)):
-            raise TypeError(f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}")
+            said = f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}"
+            raise ReplyFault(f"{place_of(task)}{said}")
         return encode(to_tree(reply))
 
     def _server_work(self, call: ServerCall, common: bytes) -> bytes:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
+from fedsir.randomness import KeyedRandom
+
 
 def prepare(device: str) -> None:
     """Choose exactness before speed where torch leaves it open; starts no device.
@@ -37,6 +39,15 @@ def prepared(device: str) -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
         cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = switches
+
+
+@contextmanager
+def drawing_from(random: KeyedRandom, device: str) -> Iterator[None]:
+    """Let torch's global generator, which dropout draws from, start at this stream; the caller's is as it was after."""
+    seed = torch.default_generator.manual_seed if device == "cpu" else torch.manual_seed
+    with torch.random.fork_rng(devices=[]):
+        seed(random.integer())
+        yield
 
 
 def forks_workers(device: str) -> bool:

@@ -15,6 +15,7 @@ from fedsir.engines.replies import Replies
 from fedsir.engines.wire import WireError, decode, encode
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT, Payload
+from fedsir.methods.own_code import place_of
 from fedsir.methods.replies import ClientId, Reply, Weights
 from fedsir.methods.reply_check import NOT_FINITE, Form, ReplyFault, read_reply, reply_type
 from fedsir.randomness import KeyedRandom
@@ -142,7 +143,7 @@ class EngineFederation:
             try:
                 reply = read(answer.reply)
             except (WireError, ReplyFault) as fault:
-                self._break(call.client, str(fault))
+                self._break(call.client, f"{place_of(task)}{fault}")
                 continue
             self._engine.keep(call, answer)
             self.log.answered.add(call.client)

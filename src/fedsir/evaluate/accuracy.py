@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsir.data.preprocessing import images_at_once
 from fedsir.evaluate.reports import Report
 from fedsir.evaluate.statistics import bootstrap_half_width
 
@@ -45,7 +46,7 @@ def predict(
     model: torch.nn.Module,
     images: torch.Tensor,
     normalise: Callable[[torch.Tensor], torch.Tensor],
-    batch_size: int = 128,
+    batch_size: int | None = None,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.int64]:
     """Return the predicted class of each image, shape (n,); -1 where the model's output is not a number.
@@ -67,6 +68,8 @@ def predict(
         )
     if len(images) == 0:
         raise ValueError("There are no images to predict.")
+    if batch_size is None:
+        batch_size = images_at_once(images)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; it is {batch_size}.")
     # One flag per module: a layer frozen in eval mode inside a model in train mode must stay frozen.

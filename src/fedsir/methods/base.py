@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from pydantic import ValidationError
+
+from fedsir.errors import ConfigError
 from fedsir.methods.replies import ClientId, Reply, Weights
 from fedsir.methods.settings import MethodConfig
+from fedsir.settings import explain
 from fedsir.stages.split import ClientSplit
 
 if TYPE_CHECKING:
@@ -204,7 +208,13 @@ class Method(ABC, Generic[C, S]):
 
     def __init__(self, config: C | None = None, **settings: Any) -> None:
         """Take settings whole, or by name: `FedSIR(epochs=2, relabel={"rule": "direction"})`."""
-        self.config: C = self.Config(name=self.name, **settings) if config is None else config  # type: ignore[assignment]
+        from fedsir.methods.own_code import check_method
+
+        check_method(type(self))
+        try:
+            self.config: C = self.Config(name=self.name, **settings) if config is None else config  # type: ignore[assignment]
+        except ValidationError as problem:
+            raise ConfigError(explain(problem, self.Config, "")) from None
 
     def resolved(self, rounds: int) -> Self:
         """Return the method with every schedule that was left open filled in for a run of `rounds` rounds."""

@@ -53,23 +53,23 @@ def most_frequent(votes: Votes) -> tuple[Votes, int]:
 
 
 def split_by_losses(
-    told: Mapping[str, Sequence[float]], unheard: Mapping[str, str] | None = None
+    losses_by_client: Mapping[str, Sequence[float]], missing: Mapping[str, str] | None = None
 ) -> tuple[ClientSplit, int]:
     """Split clients into clean and noisy by their mean loss per class; return how many of nine fits said so, too.
 
-    In the split, `statistics` are the mean losses as told, `posterior_noisy` is the share of the fits that call a
+    In the split, `statistics` are the mean losses as sent, `posterior_noisy` is the share of the fits that call a
     client noisy, and `evidence` is about the clients' mean scaled losses. With fewer than two clients, or none that
     differ, nobody is accused. Else two groups are always found, also where there is one: see `evidence`.
 
     Parameters
     ----------
-    told : client id → mean loss of its samples of each class, NaN for a class it lacks
-    unheard : client id → reason, for clients that did not tell; they are not assessed
+    losses_by_client : client id → mean loss of its samples of each class, NaN for a class it lacks
+    missing : client id → reason, for clients that sent nothing; they are not assessed
     """
-    n_classes = len(next(iter(told.values()), ()))
-    points = np.array(list(told.values()), dtype=np.float64).reshape(len(told), n_classes)
-    points = comparable_losses(points) if told else points
-    votes = np.zeros((N_FITS, len(told)), dtype=np.bool_)
+    n_classes = len(next(iter(losses_by_client.values()), ()))
+    points = np.array(list(losses_by_client.values()), dtype=np.float64).reshape(len(losses_by_client), n_classes)
+    points = comparable_losses(points) if losses_by_client else points
+    votes = np.zeros((N_FITS, len(losses_by_client)), dtype=np.bool_)
     evidence = None
     has_two_groups = len(points) >= 2 and bool(np.ptp(points, axis=0).any())
     if has_two_groups:
@@ -78,11 +78,11 @@ def split_by_losses(
         evidence = two_group_evidence(means) if np.ptp(means) > 0 else None
     verdict, n_agreeing = most_frequent(votes)
     split = ClientSplit(
-        clean=tuple(client for client, is_noisy in zip(told, verdict, strict=True) if not is_noisy),
-        noisy=tuple(client for client, is_noisy in zip(told, verdict, strict=True) if is_noisy),
-        statistics={client: tuple(float(loss) for loss in losses) for client, losses in told.items()},
-        posterior_noisy={client: float(p) for client, p in zip(told, votes.mean(axis=0), strict=True)},
-        not_assessed=dict(unheard or {}),
+        clean=tuple(client for client, is_noisy in zip(losses_by_client, verdict, strict=True) if not is_noisy),
+        noisy=tuple(client for client, is_noisy in zip(losses_by_client, verdict, strict=True) if is_noisy),
+        statistics={client: tuple(float(loss) for loss in losses) for client, losses in losses_by_client.items()},
+        posterior_noisy={client: float(p) for client, p in zip(losses_by_client, votes.mean(axis=0), strict=True)},
+        not_assessed=dict(missing or {}),
         evidence=evidence,
         has_two_groups=has_two_groups,
         is_forced=True,

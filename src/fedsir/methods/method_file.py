@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsir.errors import ConfigError, did_you_mean
+from fedsir.methods import own_code
 
 if TYPE_CHECKING:
     from fedsir.methods.base import AnyMethod
@@ -46,7 +46,8 @@ def load(name: str) -> type[AnyMethod]:
             spec.loader.exec_module(module)
         except Exception as problem:
             del sys.modules[module_name]
-            raise ConfigError(f"{place_of(problem, path)} cannot be run: {_said(problem)}.") from problem
+            where = own_code.place_in(path, problem)
+            raise ConfigError(f"{where} cannot be run: {own_code.said(problem)}.") from problem
     found = vars(sys.modules[module_name])
     methods = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, Method)}
     wanted = class_name(name)
@@ -55,7 +56,7 @@ def load(name: str) -> type[AnyMethod]:
     if wanted not in methods:
         raise ConfigError(f"{path}: {wanted} is not a subclass of fedsir.methods.base.Method.")
     method = methods[wanted]
-    _check(method, path)
+    own_code.check_method(method)
     method.file = f"{path}:{wanted}"
     return method
 
@@ -64,43 +65,6 @@ def rebuilt(name: str, settings: dict[str, Any]) -> AnyMethod:
     """Return the method of a file with these settings: how another process gets one."""
     method = load(name)
     return method(method.Config.model_validate(settings))
-
-
-def place_of(problem: BaseException, file: Path) -> str:
-    """Return the file, and the line of it in which a fault happened, where that is known."""
-    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if Path(frame.filename) == file]
-    line = getattr(problem, "lineno", None) if isinstance(problem, SyntaxError) else (lines[-1] if lines else None)
-    return f"{file}, line {line}," if line else str(file)
-
-
-def fault_in(method: type[AnyMethod], problem: BaseException) -> str | None:
-    """Return where in a method's own file a fault happened, and what it was; None if it was elsewhere."""
-    if method.file is None:
-        return None
-    file = _path(method.file)
-    return f"{place_of(problem, file)} failed: {_said(problem)}"
-
-
-def _check(method: type[AnyMethod], path: Path) -> None:
-    """Refuse a class that could not be run, before anything is trained."""
-    from fedsir.methods.reply_check import reply_type
-
-    name = getattr(method, "name", None)
-    if not isinstance(name, str) or not name:
-        raise ConfigError(
-            f'{path}: {method.__name__} has no name; add a line such as name = "{method.__name__.lower()}".'
-        )
-    if abstract := sorted(method.__abstractmethods__):
-        raise ConfigError(f"{path}: {method.__name__} has no {abstract[0]}(…), which every method needs.")
-    for task, function in {**method.tasks(), **method.server_tasks()}.items():
-        try:
-            reply_type(function)
-        except TypeError as problem:
-            raise ConfigError(f"{path}: {method.__name__}.{task} {problem}") from None
-
-
-def _said(problem: BaseException) -> str:
-    return " ".join(f"{type(problem).__name__}: {problem}".split())
 
 
 def _path(name: str) -> Path:

@@ -43,6 +43,14 @@ class Form:
     def of(cls, model: Weights, **sizes: int) -> Form:
         return cls({name: (tensor.dtype, tensor.shape) for name, tensor in model.items()}, sizes)
 
+    def fault_of(self, model: Any) -> str | None:
+        """Return what of names, types and shapes of a model is wrong; None if nothing is."""
+        if not isinstance(model, dict) or not all(isinstance(tensor, Tensor) for tensor in model.values()):
+            return "is not a model"
+        if {name: (tensor.dtype, tensor.shape) for name, tensor in model.items()} != self.model:
+            return "has other names, types or shapes than the model that was sent"
+        return None
+
 
 def reply_type(task: Callable[..., Any]) -> type[Reply]:
     """Return the type of reply that a task declares; a task that declares none is a TypeError."""
@@ -92,7 +100,7 @@ class _Reader:
     """Reads one reply; sizes without a value yet are those of the first array that has them."""
 
     def __init__(self, form: Form, *, may_be_empty: bool = False) -> None:
-        self._model, self._sizes, self._may_be_empty = form.model, dict(form.sizes), may_be_empty
+        self._form, self._sizes, self._may_be_empty = form, dict(form.sizes), may_be_empty
 
     def dataclass(self, declared: type[Any], tree: Any, where: str) -> Any:
         if not isinstance(tree, dict):
@@ -138,15 +146,13 @@ class _Reader:
         return _scalar(hint, value, where)
 
     def _checked_model(self, value: Any, where: str) -> Weights:
-        if not isinstance(value, dict) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
-            raise ReplyFault(f"{where} is not a model")
-        if not value and self._may_be_empty:
-            return value
-        if {name: (tensor.dtype, tensor.shape) for name, tensor in value.items()} != self._model:
-            raise ReplyFault(f"{where} has other names, types or shapes than the model that was sent")
+        if value == {} and self._may_be_empty:
+            return {}
+        if (fault := self._form.fault_of(value)) is not None:
+            raise ReplyFault(f"{where} {fault}")
         for name, tensor in value.items():
             _check_finite(tensor, _at(where, name))
-        return value
+        return typing.cast("Weights", value)
 
     def _array(self, hint: Any, value: Any, where: str, shape: Shape | None) -> Any:
         if not isinstance(value, Tensor):

@@ -15,7 +15,7 @@ from fedsir.data.shapes import Shape
 from fedsir.methods import rofl_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
-from fedsir.methods.local_training import FEATURE_BATCH, Batch, stream_features, train_with
+from fedsir.methods.local_training import Batch, stream_features, train_with
 from fedsir.methods.replies import ClientId, Trained, Weights
 from fedsir.methods.rofl_settings import RoFLConfig
 from fedsir.models.weights import weights_of
@@ -145,8 +145,7 @@ class RoFL(Method[RoFLConfig, RoFLState]):
         if centroids is not None and not has_pseudo_labels and maths.is_known(centroids)[given].all():
             return None, centroids.to(client.device)
         stream = stream_features(client, module, is_augmented=True)
-        labels = given.to(client.device).split(FEATURE_BATCH)
-        pairs = ((features, own) for (features, _), own in zip(stream, labels, strict=True))
+        pairs = ((features, given[rows].to(client.device)) for features, rows in stream)
         predicted, means = maths.first_look(pairs, module.head, client.data.n_classes)  # type: ignore[arg-type]
         if centroids is not None:
             there = centroids.to(client.device)

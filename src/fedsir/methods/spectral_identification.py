@@ -60,7 +60,7 @@ class SpectralIdentification(Method[C, S]):
         """Ask everybody for two numbers and split clean from noisy; return the split and the replies."""
         replies = fed.ask(self.identify, fed.clients, model=model)
         statistics = {k: reply.statistics for k, reply in replies.items()}
-        split = split_clients(statistics, self.config.identify.split, unheard=fed.failures)
+        split = split_clients(statistics, self.config.identify.split, missing=fed.failures)
         if not split.clean:
             raise self._nobody_is_clean(_reasons(split, fed.failures))
         return split, replies

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedsir.errors import did_you_mean
 
 ENTRY_POINT_GROUP = "fedsir.models"
+IMAGENET_FILES = ("resnet18-f37072fd.pth", "resnet18-imagenet.safetensors")  # torchvision's own is looked for first
 WEIGHT_SUFFIXES = (".safetensors", ".pth")
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -27,6 +29,10 @@ MODELS: dict[str, BuiltinModel] = {
     "small_cnn": BuiltinModel(
         "three convolutions, for images from 8×8 upward; trains in seconds on a processor",
         "fedsir.models.small_cnn:SmallCNN",
+    ),
+    "strided_cnn": BuiltinModel(
+        "the same, but its convolutions step over pixels: for images of 32×32 and more without pretrained weights",
+        "fedsir.models.small_cnn:StridedCNN",
     ),
     "resnet18": BuiltinModel(
         "ResNet-18; takes ImageNet weights; several times faster than stock on images up to 32×32",
@@ -51,6 +57,11 @@ def available_models() -> dict[str, str]:
     return {name: model.summary for name, model in MODELS.items()} | from_packages
 
 
+def imagenet_file(data_dir: Path) -> Path | None:
+    """Return the ImageNet weights of ResNet-18 in the data directory, None if there are none."""
+    return next((data_dir / name for name in IMAGENET_FILES if (data_dir / name).is_file()), None)
+
+
 def is_dotted(name: str) -> bool:
     """Tell whether ``name`` is "package.module:Class", that is, code to import rather than a listed model."""
     return ":" in name
@@ -63,8 +74,8 @@ class ModelConfig(BaseModel):
 
     name: str = Field(
         default="small_cnn",
-        description='"small_cnn", "resnet18", an installed model (entry point of group "fedsir.models"), or, '
-        'from Python only, "package.module:Class"',
+        description='"small_cnn", "strided_cnn", "resnet18", an installed model (entry point of group '
+        '"fedsir.models"), or, from Python only, "package.module:Class"',
     )
     weights: str = Field(
         default="none",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 GRID = 2  # the last map is pooled to 2×2: where a stroke is, roughly, tells digits apart
@@ -26,12 +28,14 @@ class SmallCNN(nn.Module):
         Channels of the images; any number.
     """
 
+    stride: ClassVar[int] = 1  # of the first two convolutions
+
     def __init__(self, n_classes: int, in_channels: int = 1) -> None:
         super().__init__()
         first, second, third = CHANNELS
         self.body = nn.Sequential(
-            *_convolution(in_channels, first),
-            *_convolution(first, second),
+            *_convolution(in_channels, first, self.stride),
+            *_convolution(first, second, self.stride),
             nn.MaxPool2d(2),
             *_convolution(second, third),
             nn.AdaptiveMaxPool2d(GRID),
@@ -49,9 +53,15 @@ class SmallCNN(nn.Module):
         return logits
 
 
-def _convolution(in_channels: int, out_channels: int) -> tuple[nn.Module, ...]:
+class StridedCNN(SmallCNN):
+    """The same for images of 32×32 and more: its first maps have a quarter and a sixteenth of the image's pixels."""
+
+    stride = 2
+
+
+def _convolution(in_channels: int, out_channels: int, stride: int = 1) -> tuple[nn.Module, ...]:
     return (
-        nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),
+        nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False),
         nn.BatchNorm2d(out_channels),
         nn.ReLU(),
     )

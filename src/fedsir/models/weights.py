@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from fedsir.errors import DataError
+from fedsir.models.config import IMAGENET_FILES, imagenet_file
 from fedsir.models.resnet18 import ResNet18, grey_stem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OFFICIAL_FILE = "resnet18-f37072fd.pth"
+OFFICIAL_FILE, OTHER_FILE = IMAGENET_FILES
 OFFICIAL_URL = f"https://download.pytorch.org/models/{OFFICIAL_FILE}"
 OFFICIAL_SHA256 = "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec"
-OTHER_FILE = "resnet18-imagenet.safetensors"
 
 
 class Provenance(TypedDict):
@@ -124,9 +124,8 @@ def load_pretrained(model: nn.Module, weights: str, data_dir: Path, *, download:
 
 
 def _imagenet_file(data_dir: Path, *, download: bool) -> Path:
-    for name in (OFFICIAL_FILE, OTHER_FILE):
-        if (data_dir / name).is_file():
-            return data_dir / name
+    if (found := imagenet_file(data_dir)) is not None:
+        return found
     if download:
         import pooch
 

@@ -48,9 +48,11 @@ def run(
     from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
     named = {"method.name": method, "data.dataset": None if dataset is None else str(dataset)}
-    config = resolve(recipe, _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})}))
+    tree = _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})})
+    where = None if data_dir is None else Path(data_dir)
+    config = resolve(recipe, tree, data_dir=where)
     folder = default_out(config) if out is None else Path(out)
-    return run_experiment(config, RunTarget(folder, workers, device, None if data_dir is None else Path(data_dir)))
+    return run_experiment(config, RunTarget(folder, workers, device, where))
 
 
 def simulate(
@@ -107,14 +109,17 @@ def simulate(
         "model.name": model if isinstance(model, str) else None,
         **({"model.weights": "none"} if isinstance(model, str) and not model.startswith("resnet18") else {}),
     }
+    where = data_directory(None if data_dir is None else Path(data_dir))
+    own = None if model is None or isinstance(model, str) else RECIPE_OF_OWN_DATA  # a network of the caller's own
     config = resolve(
-        recipe or RECIPE_OF_DATASET.get(data.name, RECIPE_OF_OWN_DATA),
+        recipe or RECIPE_OF_DATASET.get(data.name, own),
         _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})}),
+        data_dir=where,
+        image_size=data.image_size,
     )
     chosen = method if isinstance(method, Method) else method_class(config.method.name)(config.method)
     _check_public(data, chosen)
     with prepared(device):
-        where = data_directory(None if data_dir is None else Path(data_dir))
         first = (
             initial_model(config.model, data, seed=seed, data_dir=where)
             if model is None or isinstance(model, str)

@@ -14,17 +14,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedsir.data.source import DATASETS
+from fedsir.data.directory import data_directory
+from fedsir.data.source import DATASETS, peek_image_size
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
 from fedsir.methods.registry import BUILT_IN, config_class
 from fedsir.methods.settings import MethodConfig
+from fedsir.models.config import imagenet_file
 from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config, read_toml
 from fedsir.settings import shortened
 
 # The recipe that a bare `--dataset NAME` starts from; a path starts from the last one.
 RECIPE_OF_DATASET = {"digits": "digits", "cifar10": "cifar10", "cifar100": "cifar100"}
 RECIPE_OF_OWN_DATA = "own-data"
+RECIPE_OF_OWN_PHOTOS = "own-photos"  # for images from LARGE on, where ImageNet weights are at hand
+AUTO = "auto"  # as a recipe's model.name: a small network that suits the size of the images
+LARGE = 32  # pixels of the shorter side
 
 
 def recipe_names() -> dict[str, str]:
@@ -60,14 +65,26 @@ def resolve(
     recipe: str | None = None,
     options: Mapping[str, Any] | None = None,
     assignments: Sequence[str] = (),
+    *,
+    data_dir: Path | None = None,
+    download: bool = False,
+    image_size: tuple[int, int] | None = None,
 ) -> RunConfig:
-    """Return a run's settings: recipe, then options (a tree), then `a.b=c` assignments, the later the stronger."""
+    """Return a run's settings: recipe, then options (a tree), then `a.b=c` assignments, the later the stronger.
+
+    Parameters
+    ----------
+    data_dir, download : where pretrained weights lie, and whether they may be fetched: the recipe for own images
+        depends on it if none is named
+    image_size : height and width of images that are in memory; those of a path are looked at
+    """
     over: Tree = dict(options or {})
     for text in assignments:
         over = merge(over, parse_assignment(text))
     _table(over, "method", " A method is named by method.name, or --method.")
     _table(over, "data")
-    tree = load_recipe(recipe or default_recipe(over))
+    has_weights = download or imagenet_file(data_directory(data_dir)) is not None
+    tree = load_recipe(recipe or default_recipe(over, image_size, has_weights=has_weights))
     tree.pop("summary", None)
     per_method = _table(tree, "per_method")
     tree.pop("per_method", None)
@@ -84,7 +101,19 @@ def resolve(
     if name != written_for:
         # What the recipe says about another method does not apply; what it says about training does.
         tree["method"] = {k: v for k, v in tree.get("method", {}).items() if k in MethodConfig.model_fields}
-    return parse_config(merge(merge(tree, {"method": _table(per_method, name)}), over))
+    tree = merge(merge(tree, {"method": _table(per_method, name)}), over)
+    if _table(tree, "model").get("name") == AUTO:
+        small = "strided_cnn" if _are_large(_table(tree, "data"), image_size) else "small_cnn"
+        tree = merge(tree, {"model": {"name": small}})
+    return parse_config(tree)
+
+
+def _are_large(data: Mapping[str, Any], image_size: tuple[int, int] | None) -> bool:
+    """Tell whether images have LARGE pixels or more each way: as given, as asked for, or as they lie there."""
+    asked: Any = data.get("image_size")
+    found = image_size or ([asked] if isinstance(asked, int) else asked)
+    sides = found or peek_image_size(str(data.get("dataset", "digits"))) or (0,)
+    return all(isinstance(side, int) and side >= LARGE for side in sides)
 
 
 def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, Any]:
@@ -95,13 +124,16 @@ def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, 
     return value
 
 
-def default_recipe(over: Mapping[str, Any]) -> str:
-    """Return the recipe to start from when only a data set is named."""
+def default_recipe(
+    over: Mapping[str, Any], image_size: tuple[int, int] | None = None, *, has_weights: bool = False
+) -> str:
+    """Return the recipe to start from when only a data set is named, or images in memory."""
     dataset = str(_table(over, "data").get("dataset", "digits"))
-    if dataset in RECIPE_OF_DATASET:
+    if dataset in RECIPE_OF_DATASET and image_size is None:
         return RECIPE_OF_DATASET[dataset]
-    if os.path.exists(dataset):  # noqa: PTH110 - False, not an error, for a name that is too long
-        return RECIPE_OF_OWN_DATA
+    if image_size or os.path.exists(dataset):  # noqa: PTH110 - False, not an error, for a name that is too long
+        is_free = has_weights and "name" not in _table(over, "model")
+        return RECIPE_OF_OWN_PHOTOS if is_free and _are_large(_table(over, "data"), image_size) else RECIPE_OF_OWN_DATA
     raise ConfigError(
         f"There is no data set {shortened(dataset, 320)}, and no such file or folder.{did_you_mean(dataset, DATASETS)} "
         f"Known: {', '.join(DATASETS)}; or give the path of your own data."

@@ -84,6 +84,7 @@ class RunResult(Mapping[str, Any]):
         It takes normalised images, (n, channels, height, width) float32. A model of your own class is not rebuilt from
         a folder: load model.safetensors into it.
         """
+        from fedsir.engines.device_settings import prepared
         from fedsir.models.build import build_model
         from fedsir.models.config import ModelConfig, is_dotted
         from fedsir.models.weights import load_weights
@@ -101,7 +102,7 @@ class RunResult(Mapping[str, Any]):
                 f"The model of {self.folder} is {config.name}, code that a folder cannot have run: make one yourself "
                 "and load model.safetensors into it."
             )
-        with reading(self.folder / "model.safetensors"):
+        with reading(self.folder / "model.safetensors"), prepared("cpu"):  # whatever the caller's default dtype is
             module = build_model(
                 config,
                 n_classes=len(form["class_names"]),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
+from fedsir.frames import to_frame
+
 
 class Metrics(Sequence[dict[str, Any]]):
     """Rows of metrics.jsonl, round 0 first; `metrics["accuracy"]` is a column, None where a round has no such value."""
@@ -40,6 +42,4 @@ class Metrics(Sequence[dict[str, Any]]):
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per round; needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(self._rows, columns=self.columns)
+        return to_frame(self._rows, self.columns)

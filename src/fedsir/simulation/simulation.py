@@ -12,12 +12,12 @@ import numpy as np
 
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
-from fedsir.engines.device_settings import prepared
+from fedsir.engines.device_settings import drawing_from, prepared
 from fedsir.engines.federation import AskProgress, EngineFederation
 from fedsir.engines.local import local_engine
 from fedsir.engines.wire import decode
 from fedsir.errors import FedsirError, MethodError
-from fedsir.methods.method_file import fault_in
+from fedsir.methods.own_code import fault_in, place_of
 from fedsir.methods.reply_check import Form
 from fedsir.models.build import exported_weights
 from fedsir.models.weights import load_weights
@@ -123,6 +123,7 @@ class Simulation(Iterator[Step]):
         self._initial, self._device = model, device
         self._listeners = list(listeners)
         self._draws = {"seed": seed, "participation": participation, "dropout": dropout}
+        self._form = Form.of(model.weights, classes=data.n_classes, features=model.n_features)
         self._spec = HostSpec(self.method, model.module, seed, device, ClientStore.of(data))
         self._open_engine = open_engine or (lambda spec: local_engine(spec, workers))
         self._engine: Engine | None = None
@@ -141,13 +142,17 @@ class Simulation(Iterator[Step]):
             self.close()
             raise StopIteration
         self._step_began = time.perf_counter()
-        with prepared(self._device):
-            step = self._step(self._next)
-            self._next += 1
-            for listener in self._listeners:
-                listener(step)
-        self._seconds, self._step_began = self.seconds, None
-        self.metrics.append(step.metrics)
+        try:
+            with prepared(self._device):
+                step = self._step(self._next)
+                # From here on the round is done, whatever a listener does; what listeners add goes into the same row.
+                self._next += 1
+                self.metrics.append(step.metrics)
+                for listener in self._listeners:
+                    listener(step)
+                self._seconds = self.seconds
+        finally:
+            self._step_began = None
         return step
 
     def run(self) -> Simulation:
@@ -175,25 +180,33 @@ class Simulation(Iterator[Step]):
         federation.begin_round(t)
         began = time.perf_counter()
         try:
-            if self._state is None:
-                state = self.method.start(federation, self._initial.weights)
-            else:
-                state = self.method.round(t, self._state, federation)
-            if not isinstance(state, self.method.State):
-                where = "start" if t == 0 else "round"
-                raise MethodError(
-                    f"{self.method.name}: {where} returned {type(state).__name__}, not {self.method.State.__name__}."
-                )
+            with drawing_from(federation.random.derive("torch"), self._device):
+                if self._state is None:
+                    state = self.method.start(federation, self._initial.weights)
+                else:
+                    state = self.method.round(t, self._state, federation)
+            self._check_state(state)
             federation.end_round()
         except BaseException as problem:
             engine.restore(self._states)  # the same step can be taken again
-            is_told = isinstance(problem, FedsirError) or not isinstance(problem, Exception)
-            if is_told or (fault := fault_in(type(self.method), problem)) is None:
+            if isinstance(problem, FedsirError) or not isinstance(problem, Exception):
+                raise
+            federation.end_round()  # where all clients failed, that is the reason of whatever followed
+            if (fault := fault_in(type(self.method), problem)) is None:
                 raise
             raise MethodError(f"Round {t}: {fault}.") from problem
         seconds = time.perf_counter() - began
         self._state, self._states = state, engine.client_states()
         return Step(t, state, self._row(t, seconds), self)
+
+    def _check_state(self, state: ServerState) -> None:
+        """Refuse what a method's own code returned instead of its state, or instead of a model."""
+        function = self.method.start if self._state is None else self.method.round
+        where, expected = f"{place_of(function)}{function.__name__} returned", self.method.State.__name__
+        if not isinstance(state, self.method.State):
+            raise MethodError(f"{where} {type(state).__name__}, not {expected}.")
+        if (fault := self._form.fault_of(state.model)) is not None:
+            raise MethodError(f"{where} {expected}(model=…), but model {fault}.")
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -210,7 +223,7 @@ class Simulation(Iterator[Step]):
                 engine,
                 self.data.clients,
                 **self._draws,  # type: ignore[arg-type]
-                form=Form.of(self._initial.weights, classes=self.data.n_classes, features=self._initial.n_features),
+                form=self._form,
                 spill_folder=self._spill_folder,
                 on_answer=on_answer if told else None,
             )

@@ -61,7 +61,7 @@ class ClientSplit:
     """The server's verdict.
 
     clean, noisy : client ids in the given order; whoever could not be assessed is in neither
-    statistics : client id → the numbers it told: (mean, energy) in Stage I, its mean loss per class in `loss_split`
+    statistics : client id → the numbers it sent: (mean, energy) in Stage I, its mean loss per class in `loss_split`
     posterior_noisy : client id → probability of the noisy component, for the assessed clients
     not_assessed : client id → reason
     evidence : None when fewer than two distinct clients could be compared
@@ -123,9 +123,9 @@ def _number(value: float | None) -> float:
 
 
 def split_clients(
-    told: Mapping[str, OffDiagonal],
+    statistics: Mapping[str, OffDiagonal],
     how: Literal["always", "auto"] = "always",
-    unheard: Mapping[str, str] | None = None,
+    missing: Mapping[str, str] | None = None,
 ) -> ClientSplit:
     """Split clients into clean and noisy by a two-component Gaussian mixture over (mean, energy).
 
@@ -135,13 +135,13 @@ def split_clients(
 
     Parameters
     ----------
-    told : client id → its statistics
-    unheard : client id → reason, for clients that never answered; they join the not assessed
+    statistics : client id → its statistics
+    missing : client id → reason, for clients that never answered; they join the not assessed
     """
-    faults = {client: stats.fault for client, stats in told.items()}
-    not_assessed = {**(unheard or {}), **{client: fault for client, fault in faults.items() if fault}}
-    assessed = [client for client in told if client not in not_assessed]
-    points = np.array([[told[c].mean, told[c].energy] for c in assessed], dtype=np.float64).reshape(-1, 2)
+    faults = {client: stats.fault for client, stats in statistics.items()}
+    not_assessed = {**(missing or {}), **{client: fault for client, fault in faults.items() if fault}}
+    assessed = [client for client in statistics if client not in not_assessed]
+    points = np.array([[statistics[c].mean, statistics[c].energy] for c in assessed], dtype=np.float64).reshape(-1, 2)
     posterior, evidence, has_two_groups = np.zeros(len(assessed)), None, False
     if len(assessed) >= 2 and np.ptp(points[:, 0]) > 0:
         # The lower mean is the clean one: where all means are equal, nobody is accused.
@@ -151,7 +151,7 @@ def split_clients(
     return ClientSplit(
         clean=tuple(client for client, is_so in zip(assessed, is_noisy, strict=True) if not is_so),
         noisy=tuple(client for client, is_so in zip(assessed, is_noisy, strict=True) if is_so),
-        statistics={client: (stats.mean, stats.energy) for client, stats in told.items()},
+        statistics={client: (stats.mean, stats.energy) for client, stats in statistics.items()},
         posterior_noisy={client: float(p) for client, p in zip(assessed, posterior, strict=True)},
         not_assessed=not_assessed,
         evidence=evidence,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fedsir.engines.client_host import Answer, AnyCall, Call, ClientHost
+from fedsir.engines.base import Answer, AnyCall, Call
+from fedsir.engines.client_host import ClientHost
 from fedsir.engines.wire import decode
 from fedsir.methods.registry import method_class
 
@@ -16,8 +17,8 @@ def test_bytes_add_up(method: str, run_tiny: Runner, monkeypatch: pytest.MonkeyP
     seen: dict[str, dict[tuple[int, str], int]] = {"bytes_up": {}, "bytes_down": {}}
     original = ClientHost.answer
 
-    def weighed(self: ClientHost, call: AnyCall, common: bytes) -> Answer:
-        answer = original(self, call, common)
+    def weighed(self: ClientHost, call: AnyCall, common: bytes, state: bytes) -> Answer:
+        answer = original(self, call, common, state)
         if isinstance(call, Call):
             assert answer.reply is not None
             down = len(common) + (len(call.own) if decode(call.own) else 0)

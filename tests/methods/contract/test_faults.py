@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from contract_checks import IN_PART, check_finished
-from fedsir.engines.client_host import Call, ClientHost
+from fedsir.engines.base import Call
+from fedsir.engines.client_host import ClientHost
 from fedsir.methods.base import Client
 
 Runner = Callable[..., Any]
@@ -23,10 +24,10 @@ def test_a_client_that_fails_mid_round_is_left_out(
     victim = max(asked, key=len)[-1]  # whose group can do without it
     original = ClientHost.client
 
-    def client_of(self: ClientHost, call: Call) -> Client:
+    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
         if call.client == victim and call.round == 1:
             raise MemoryError("no room")
-        return original(self, call)
+        return original(self, call, state)
 
     monkeypatch.setattr(ClientHost, "client", client_of)
     run = run_tiny(method)
@@ -45,11 +46,11 @@ def test_a_client_that_fails_after_it_has_answered_is_left_out(
     doomed: Call | None = None
     original = ClientHost.client
 
-    def client_of(self: ClientHost, call: Call) -> Client:
+    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
         asked.append(call)
-        if doomed is not None and call == replace(doomed, state=call.state, own=call.own):
+        if doomed is not None and call == replace(doomed, own=call.own):
             raise MemoryError("no room")
-        return original(self, call)
+        return original(self, call, state)
 
     monkeypatch.setattr(ClientHost, "client", client_of)
     run_tiny(method, rounds=3)  # FedNoRo and FedELC ask twice in round 2

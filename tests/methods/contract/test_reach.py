@@ -48,8 +48,8 @@ def test_no_task_can_reach_the_true_labels(
     for maker in ("client", "_server"):
         original = getattr(ClientHost, maker)
 
-        def noted(self: ClientHost, call: Any, original: Any = original) -> Any:
-            handed.append(original(self, call))
+        def noted(self: ClientHost, *words: Any, original: Any = original) -> Any:
+            handed.append(original(self, *words))
             return handed[-1]
 
         monkeypatch.setattr(ClientHost, maker, noted)
@@ -58,7 +58,7 @@ def test_no_task_can_reach_the_true_labels(
         handed.append(EngineFederation(*words, **more))  # what the server half gets
         return handed[-1]  # type: ignore[return-value]
 
-    monkeypatch.setattr("fedsir.runs.runner.EngineFederation", federation)
+    monkeypatch.setattr("fedsir.simulation.simulation.EngineFederation", federation)
     # One round, so that no label was corrected (perhaps to the true one) before a client was handed over.
     config = run_tiny(method, rounds=1).config
     data = build_federation(config.data, digits, seed=config.seed)

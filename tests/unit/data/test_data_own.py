@@ -1,5 +1,7 @@
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedsir.data.source import DATASETS, load_source
+from fedsir.data import resize
+from fedsir.data.source import DATASETS, Source, load_source
 from fedsir.errors import DataError
 
 N = 60
@@ -19,8 +22,8 @@ GOOD = {
 }
 
 
-def load(path: Path, seed: int = 0):
-    return load_source(str(path), data_dir=Path("nowhere"), seed=seed)
+def load(path: Path, seed: int = 0, image_size: int | tuple[int, int] | None = None) -> Source:
+    return load_source(str(path), data_dir=Path("nowhere"), seed=seed, image_size=image_size)
 
 
 def npz(folder: Path, **changes: object) -> Path:
@@ -94,6 +97,11 @@ def test_constant_images_can_be_normalised(tmp_path: Path) -> None:
         ({"images": GOOD["images"][:, :7]}, "at least 8×8"),
         ({"images": np.uint8(3)}, "empty"),
         ({"clients": np.array([""] * N)}, "empty name"),
+        ({"clients": np.array(["a\x1b[2J", "b"] * 30)}, r"'a\\x1b\[2J' is not readable text"),
+        ({"labels": np.array(["\ud800", "b"] * 30)}, r"'\\ud800' is not readable text"),
+        ({"images": np.zeros((N, 10, 12, 4), np.uint8)}, "expected"),
+        ({"images": np.zeros((N, 10, 0, 3), np.uint8)}, "expected"),
+        ({"images": GOOD["images"].astype(np.uint16)}, "'images' must be uint8"),
         ({"clients": np.arange(N) / 2}, "'clients' must hold text"),
         ({"split": np.array(["train"] * N)}, "no sample has 'test'"),
         ({"split": np.array(["train", "test", "val"] * 20)}, "'val'"),
@@ -171,12 +179,13 @@ def write_images(root: Path, clients: list[str], classes: list[str], n: int = 5,
 def test_a_folder_of_clients(tmp_path: Path) -> None:
     write_images(tmp_path, ["berlin", "são paulo"], ["class 2", "class 10"])
     (tmp_path / "README.txt").write_text("x")
-    (tmp_path / "berlin" / ".DS_Store").write_text("x")
+    for name in (".DS_Store", "desktop.ini", "class 2/Thumbs.db"):
+        (tmp_path / "berlin" / name).write_text("x")
     source = load(tmp_path)
     assert source.class_names == ("class 2", "class 10")
     assert set(source.clients) == {"berlin", "são paulo"}
     assert (len(source.train_labels), len(source.test_labels)) == (16, 4)
-    assert source.notes == (f"{tmp_path.name}: ignored 2 hidden, text or database files",)
+    assert source.notes == (f"{tmp_path.name}: ignored 4 hidden, text or system files",)
     for name, image, label, client in zip(
         source.sample_names, source.train_images, source.train_labels, source.clients, strict=True
     ):
@@ -208,66 +217,139 @@ def test_grey_and_colour_are_brought_together(tmp_path: Path) -> None:
     grey.save(tmp_path / "a" / "x" / "grey.png")
     source = load(tmp_path)
     assert source.train_images.shape[1] == 3
+
+
+def write_png16(path: Path, pixels: np.ndarray) -> None:
+    """Write a PNG with 16 bits a channel, which Pillow cannot; pixels : (h, w, 1 or 3)."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 3: 2}[channels], 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    parts = (chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b""))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+GREEN = Image.new("RGB", (9, 9), (0, 255, 0))
+REDUCED, OPAQUE = "reduced 1 images from 16 to 8 bits a channel", "dropped the transparency of 1 images"
+
+
+@pytest.mark.parametrize(
+    ("name", "picture", "pixel", "note"),
+    [
+        ("palette.png", GREEN.convert("P"), (0, 255, 0), None),
+        ("palette.gif", GREEN, (0, 255, 0), None),
+        ("cmyk.tif", GREEN.convert("CMYK"), (0, 255, 0), None),
+        ("two.png", Image.new("1", (9, 9), 1), (255, 255, 255), None),
+        ("alpha.png", Image.new("RGBA", (9, 9), (1, 2, 3, 4)), (1, 2, 3), OPAQUE),
+        ("grey-alpha.png", Image.new("LA", (9, 9), (7, 0)), (7, 7, 7), OPAQUE),
+        ("deep.png", np.full((9, 9, 1), 257 * 40 + 100), (40, 40, 40), REDUCED),
+        ("deep.tif", Image.fromarray(np.full((9, 9), 65535, np.uint16)), (255, 255, 255), REDUCED),
+        ("deep-colour.png", np.full((9, 9, 3), (256 * 9 + 255, 0, 65535)), (9, 0, 255), REDUCED),
+    ],
+)
+def test_every_kind_of_image_becomes_bytes(
+    tmp_path: Path, name: str, picture: Image.Image | np.ndarray, pixel: tuple[int, ...], note: str | None
+) -> None:
+    write_images(tmp_path, ["a", "b"], ["x", "y"])
+    path = tmp_path / "a" / "x" / f"00-{name}"
+    write_png16(path, picture) if isinstance(picture, np.ndarray) else picture.save(path)
+    source = load(tmp_path)
+    assert source.images[0, :, 4, 4].tolist() == list(pixel)  # the first file of all
+    assert source.notes == (() if note is None else (f"{tmp_path.name}: {note}",))
+
+
+def test_grey_images_of_all_depths_stay_grey(tmp_path: Path) -> None:
+    write_images(tmp_path, ["a", "b"], ["x", "y"])
     for path in tmp_path.rglob("*.png"):
         Image.open(path).convert("L").save(path)
-    assert load(tmp_path).train_images.shape[1] == 1
+    write_png16(tmp_path / "a" / "x" / "0.png", np.full((9, 9, 1), 65535))
+    source = load(tmp_path)
+    assert source.images.shape[1] == 1
+    assert source.images[0].min() == 255
 
 
-def test_transparency_is_dropped_with_a_note(tmp_path: Path) -> None:
+def test_image_size_covers_and_crops_to_the_centre(tmp_path: Path) -> None:
     write_images(tmp_path, ["a", "b"], ["x", "y"])
-    Image.new("RGBA", (9, 9), (1, 2, 3, 4)).save(tmp_path / "a" / "x" / "0.png")
-    assert load(tmp_path).notes == (f"{tmp_path.name}: dropped the transparency of 1 images",)
+    stripes = np.zeros((40, 100, 3), np.uint8)
+    stripes[:, 25:75] = 200  # the middle, and what antialiasing sees beside it
+    Image.fromarray(stripes).save(tmp_path / "a" / "x" / "0.png")
+    turned = Image.fromarray(stripes)
+    exif = turned.getexif()
+    exif[0x0112] = 6  # the camera was held upright
+    turned.save(tmp_path / "a" / "x" / "1.jpg", exif=exif)
+    assert load(tmp_path, image_size=16).images.shape == (21, 3, 16, 16)
+    source = load(tmp_path, image_size=(12, 10))
+    assert source.images.shape == (21, 3, 12, 10)
+    assert (source.images[0] == 200).all()
+    assert (np.abs(source.images[1].astype(int) - 200) < 10).all()  # JPEG
+    assert load(tmp_path, image_size=(12, 10)).sha256 == source.sha256
 
 
-def break_image(root: Path) -> None:
-    (root / "a" / "x" / "3.png").write_bytes(b"broken")
+def test_an_npz_is_resized_too_and_in_any_memory_order(tmp_path: Path) -> None:
+    path = npz(tmp_path, images=np.repeat(np.repeat(GOOD["images"], 2, axis=1), 2, axis=2))
+    assert load(path, image_size=8).images.shape == (N, 3, 8, 8)
+    plain = load(npz(tmp_path))
+    assert load(npz(tmp_path, images=np.asfortranarray(GOOD["images"]))).sha256 == plain.sha256
+    # The size itself is no part of the hash, only the pixels are.
+    assert load(npz(tmp_path), image_size=(10, 12)).sha256 == plain.sha256
 
 
-def cut_image(root: Path) -> None:
-    path = root / "a" / "x" / "3.png"
-    path.write_bytes(path.read_bytes()[:-30])
+def test_large_images_bring_the_advice_to_shrink_them(tmp_path: Path) -> None:
+    path = npz(tmp_path, images=np.zeros((N, 8, 65), np.uint8))
+    assert "data.image_size = 64" in load(path).notes[0]
+    assert load(path, image_size=(8, 65)).notes == ()  # it was asked for
 
 
-def other_size(root: Path) -> None:
-    Image.new("RGB", (9, 11)).save(root / "b" / "y" / "2.png")
+def test_images_beyond_memory_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resize, "free_memory", lambda: 10**4)
+    with pytest.raises(DataError, match=r"60 images of 10×12 pixels take 0\.0 GB, more .*data\.image_size"):
+        load(npz(tmp_path))
 
 
-def deep_image(root: Path) -> None:
-    Image.fromarray(np.full((9, 9), 40_000, np.uint16)).save(root / "a" / "x" / "deep.png")
+def header(shape: str) -> bytes:
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({shape}), }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text + b"\n"
 
 
-def unknown_file(root: Path) -> None:
-    (root / "a" / "x" / "film.mp4").write_bytes(b"")
+@pytest.mark.parametrize("array", ["images", "labels"])
+@pytest.mark.parametrize(
+    "shape", ["12345678, 1000, 1000,", "-1, 10, 12", f"1{'0' * 5000}, 8, 8", f"1{'0' * 400}, 8, 8"]
+)
+def test_a_header_that_lies_is_refused_before_memory_is_taken(tmp_path: Path, array: str, shape: str) -> None:
+    path = npz(tmp_path, **{array: None})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{array}.npy", header(shape) + bytes(100))
+    with pytest.raises(DataError, match=f"'{array}' cannot be read: its header") as caught:
+        load(path)
+    assert len(str(caught.value)) < 400
 
 
-def stray_image(root: Path) -> None:
-    Image.new("RGB", (9, 9)).save(root / "a" / "stray.png")
-
-
-def nested(root: Path) -> None:
-    (root / "a" / "x" / "deeper").mkdir()
-
-
-def empty_client(root: Path) -> None:
-    (root / "zoe").mkdir()
-
-
-def empty_class(root: Path) -> None:
-    (root / "a" / "ghost").mkdir()
+def save(root: Path, name: str, mode: str = "RGB", size: tuple[int, int] = (9, 9)) -> None:
+    Image.new(mode, size).save(root / name)
 
 
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (break_image, r"3\.png cannot be read"),
-        (cut_image, r"3\.png cannot be read"),
-        (other_size, r"0\.png is 9×9 pixels but .*2\.png is 9×11"),
-        (deep_image, r"deep\.png has more than 8 bits"),
-        (unknown_file, r"film\.mp4 is not an image"),
-        (stray_image, r"stray\.png lies outside"),
-        (nested, "deeper is a folder inside"),
-        (empty_client, "client 'zoe' has no image"),
-        (empty_class, "class 'ghost' has no training sample"),
+        (lambda root: (root / "a/x/3.png").write_bytes(b"broken"), r"3\.png cannot be read"),
+        (lambda root: (root / "a/x/3.png").write_bytes((root / "a/x/3.png").read_bytes()[:-30]), r"3\.png cannot be"),
+        (lambda root: save(root, "b/y/2.png", size=(9, 11)), r"9×9 pixels but .*2\.png is 9×11; .*data\.image_size"),
+        (lambda root: save(root, "a/x/float.tif", "F"), r"float\.tif has floating-point pixels"),
+        (
+            lambda root: Image.fromarray(np.full((9, 9), 2**20, np.int32)).save(root / "a/x/deep.tif"),
+            "more than 16 bits",
+        ),
+        (lambda root: (root / "a/x/film.mp4").write_bytes(b""), r"film\.mp4 is not an image"),
+        (lambda root: os.mkfifo(root / "a/x/pipe.png"), r"pipe\.png is not an image"),
+        (lambda root: save(root, "a/stray.png"), r"stray\.png lies outside"),
+        (lambda root: (root / "a/x/deeper").mkdir(), "deeper is a folder inside"),
+        (lambda root: (root / "zoe").mkdir(), "client 'zoe' has no image"),
+        (lambda root: (root / "a/ghost").mkdir(), "class 'ghost' has no training sample"),
+        (lambda root: (root / "a").rename(root / "\x1b[2J"), r"'\\x1b\[2J' is not readable text"),
+        (lambda root: (root / "a").rename(root / "\udcff"), r"'\\udcff' is not readable text"),
     ],
 )
 def test_bad_folders_are_refused(tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:

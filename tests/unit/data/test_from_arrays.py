@@ -125,7 +125,7 @@ def test_image_size_covers_and_crops_to_the_centre() -> None:
     assert (data.images == 200).all()
     mixed = [wide[0], *np.full((N - 1, 8, 8), 200, np.uint8)]
     assert build(images=mixed, image_size=(8, 8)).sha256 == data.sha256
-    with pytest.raises(DataError, match=r"images differ in form: some are 8×8 .* some 16×48 .* set image_size"):
+    with pytest.raises(DataError, match=r"images differ in form: some are 8×8×1, some 16×48×1 .* set image_size"):
         build(images=mixed)
 
 
@@ -145,7 +145,19 @@ def test_image_size_covers_and_crops_to_the_centre() -> None:
         ({"labels": LABELS + 0.5}, "labels: row 0 is 0.5; a number must be a whole one"),
         ({"labels": [None, *LABELS[1:]]}, "labels: row 0 is missing"),
         ({"labels": np.where(LABELS > 1, np.nan, 1.0)}, "labels: row 2 is missing"),
-        ({"labels": ["\ud800", *LABELS.astype(str)[1:]]}, "is not valid text"),
+        ({"labels": ["\ud800", *LABELS.astype(str)[1:]]}, "is not readable text"),
+        ({"clients": ["a\nb", *CLIENTS[1:]]}, "is not readable text"),
+        ({"labels": np.array([10**5000, *LABELS[1:]], object)}, "row 0 is an integer of thousands of digits"),
+        *[({"image_size": size}, "image_size = .*: give a side") for size in (4, 8.5, "8", (8,))],
+        ({"labels": [[1], [2, 3]] * 15}, "labels cannot be read as an array"),
+        ({"images": torch.zeros(N, 9, 9, dtype=torch.bfloat16)}, "images cannot be read as an array"),
+        ({"images": torch.zeros(N, 9, 9, device="meta")}, "images cannot be read as an array"),
+        ({"images": [[[1], [2, 3]]] * N}, "images cannot be read as an array"),
+        ({"images": None}, "images: there are no rows"),
+        ({"crop_padding": -1}, "crop_padding = -1"),
+        ({"clients": np.arange(N)}, "too few samples to hold out a fifth"),
+        ({"images": [IMAGES[0, ..., 0], *IMAGES[1:]], "image_size": 8}, "some have 1 channel"),
+        ({"images": np.zeros((N, 9, 0), np.uint8)}, r"images have shape \(30, 9, 0\)"),
         ({"labels": np.array([1, "1", *LABELS[2:]], object)}, "1 and '1' have the same name"),
         ({"clients": ["", *CLIENTS[1:]]}, "clients: row 0 has an empty name"),
         ({"test": IMAGES}, r"test: give a pair, \(images, labels\)"),
@@ -185,6 +197,10 @@ def test_load_takes_the_settings_of_a_data_config() -> None:
     assert (data.name, data.n_clients, len(data.given_labels), data.truth.is_known) == ("digits", 4, 200, True)
     with pytest.raises(ConfigError, match="There is no setting 'noise_rat'"):
         FederatedData.load("digits", noise_rat=0.8)
+    with pytest.raises(ConfigError, match=r"n_clients: must be less .*a number of thousands of digits"):
+        FederatedData.load("digits", n_clients=10**5000)
+    with pytest.raises(ConfigError, match=r"noisy_clients = 9+, but there are only 10 clients"):
+        FederatedData.load("digits", noise_rate=0.5, noisy_clients="9" * 5000)
     with pytest.raises(ConfigError, match="noise_rate: must be less than or equal to 1") as caught:
         FederatedData.load("digits", noise_rate=80)
     assert isinstance(caught.value, ValueError)

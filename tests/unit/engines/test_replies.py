@@ -1,77 +1,94 @@
 """Replies of one ask: in federation order, the large ones on disk."""
 
 import tracemalloc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from fedsir.engines import replies as module
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import RunFolderError
+from fedsir.methods.replies import Reply, Weights
+from fedsir.methods.reply_check import to_tree
 
 
-def reply(value: float) -> dict[str, Any]:
-    return {"model": {"w": torch.full((50,), value)}, "n_samples": int(value), "parts": [torch.tensor(value)]}
+@dataclass(frozen=True)
+class Sent(Reply):
+    model: Weights
+    n_samples: int
+    parts: list[Tensor]
+    inner: dict[str, Any]
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.n_samples
+
+
+def sent(value: float, n: int = 50) -> Sent:
+    return Sent({"w": torch.full((n,), value)}, int(value), [torch.tensor(value)], {"of": [1, 2]})
+
+
+def read(data: bytes) -> Sent:
+    return Sent(**decode(data))
+
+
+def put(replies: Replies[Sent], client: str, reply: Sent) -> int:
+    data = encode(to_tree(reply))
+    replies.put(client, data, reply)
+    return len(data)
 
 
 @pytest.mark.parametrize("n_in_memory", [0, 1, 3])
 def test_replies_read_the_same_from_memory_and_from_disk(n_in_memory: int) -> None:
-    size = len(encode(reply(1.0)))
-    replies = Replies(["a", "b", "c", "gone"], memory=n_in_memory * size)
+    size = len(encode(to_tree(sent(1.0))))
+    replies = Replies(["a", "b", "c", "gone"], read, memory=n_in_memory * size)
     for client, value in (("c", 3.0), ("a", 1.0), ("b", 2.0)):  # any order of arrival
-        replies.put(client, encode(reply(value)), reply(value))
+        put(replies, client, sent(value))
     assert list(replies) == ["a", "b", "c"]
     assert len(replies) == 3
     assert "gone" not in replies
     for _ in range(2):  # reading does not use them up
         for (_, found), value in zip(replies.items(), (1.0, 2.0, 3.0), strict=True):
-            assert list(found) == ["model", "n_samples", "parts"]
-            assert found["n_samples"] == value
-            assert found["model"]["w"].tolist() == [value] * 50
-            assert found["parts"][0].item() == value
-            assert found.get("nothing") is None
+            assert isinstance(found, Sent)
+            assert (found.n_samples, found.twice) == (value, 2 * value)
+            assert found.model["w"].tolist() == [value] * 50
+            assert found.parts[0].item() == value
     with pytest.raises(KeyError):
         replies["gone"]
-    assert not Replies(["a"])
+    assert not Replies(["a"], read)
 
 
-def test_numbers_and_keys_are_at_hand_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    replies = Replies(["a"], memory=0)
-    told = {"model": {"w": torch.ones(3)}, "n_samples": 5, "statistics": {"mean": 0.5, "of": [1, 2]}}
-    replies.put("a", encode(told), told)
-
-    def no_reading(_: bytes) -> Any:
+def test_numbers_are_at_hand_without_reading() -> None:
+    def no_reading(_: bytes) -> Sent:
         raise AssertionError("read from disk")
 
-    monkeypatch.setattr(module, "decode", no_reading)
-    found = replies["a"]
-    assert "model" in found
-    assert "spectra" not in found
-    assert found["n_samples"] == 5
-    assert found["statistics"] == {"mean": 0.5, "of": [1, 2]}
+    replies = Replies(["a"], no_reading, memory=0)
+    put(replies, "a", sent(5.0))
+    assert (replies["a"].n_samples, replies["a"].twice, replies["a"].inner) == (5, 10, {"of": [1, 2]})
     with pytest.raises(AssertionError, match="read from disk"):
-        found["model"]
+        _ = replies["a"].model
 
 
 def test_replies_on_disk_take_no_memory() -> None:
-    size = 1_000_000
+    n = 250_000  # numbers of four bytes
     clients = [str(k) for k in range(20)]
-    replies = Replies(clients, memory=2 * size + 1000)
+    replies = Replies(clients, read, memory=8 * n + 4000)
     tracemalloc.start()
     for client in clients:
-        data = encode({"model": {"w": torch.zeros(size, dtype=torch.uint8)}})
-        replies.put(client, data, decode(data))
+        data = encode(to_tree(sent(1.0, n)))
+        replies.put(client, data, read(data))
         del data
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(replies) == 20
-    assert held < 4 * size  # two replies in memory, and small things; not twenty
+    assert held < 16 * n  # two replies in memory, and small things; not twenty
 
 
 def test_a_reply_that_cannot_be_kept_is_one_clear_line(tmp_path: Path) -> None:
-    replies = Replies(["a"], memory=0, folder=tmp_path / "gone")
+    replies = Replies(["a"], read, memory=0, folder=tmp_path / "gone")
     with pytest.raises(RunFolderError, match=r"Could not keep a client's reply in .*gone: No such file.*goes on from"):
-        replies.put("a", encode(reply(1.0)), reply(1.0))
+        put(replies, "a", sent(1.0))

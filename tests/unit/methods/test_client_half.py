@@ -11,9 +11,7 @@ from torch import nn
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
 from fedsir.methods.fedavg import FedAvg
-from fedsir.methods.fedsir import FedSIR
-from fedsir.methods.fedsir_settings import FedSIRConfig
-from fedsir.methods.settings import MethodConfig
+from fedsir.methods.fedsir import FedSIR, Repaired
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from fedsir.stages import train
@@ -24,7 +22,7 @@ MakeClient = Callable[..., Client]
 
 
 def fedsir(**settings: Any) -> FedSIR:
-    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", "batch_size": 8, **settings}).resolved(100))
+    return FedSIR(batch_size=8, **settings).resolved(100)
 
 
 # ---------------------------------------------------------------- the training loop
@@ -53,7 +51,7 @@ def test_epochs_differ_and_repeat_with_their_stream(make_client: MakeClient) -> 
 def test_training_is_a_function_of_client_and_stream(make_client: MakeClient) -> None:
     def trained(client: Client) -> tuple[float, dict[str, torch.Tensor]]:
         module = client.module(weights_of(Tiny()))
-        loss = local_training.train_with(client, module, local_training.cross_entropy, fedsir().config)
+        loss = local_training.train_with(fedsir(), client, module, local_training.cross_entropy)
         return loss, weights_of(module)
 
     (loss, once), (_, again), (_, other) = (trained(make_client(task=task)) for task in ("train", "train", "else"))
@@ -71,9 +69,7 @@ def test_the_reported_loss_is_the_mean_per_sample(make_client: MakeClient) -> No
         return loss
 
     client = make_client(18)
-    loss = local_training.train_locally(
-        client, client.module(weights_of(Tiny())), loss_of, epochs=2, batch_size=8, lr=0.01, weight_decay=0.0
-    )
+    loss = local_training.train_with(fedsir(lr=0.01, epochs=2), client, client.module(weights_of(Tiny())), loss_of)
     assert [n for _, n in seen] == [8, 8, 2, 8, 8, 2]
     assert loss == pytest.approx(sum(value * n for value, n in seen) / 36)
 
@@ -88,12 +84,12 @@ def test_training_follows_corrected_labels(make_client: MakeClient) -> None:
 
 def test_a_client_of_one_sample_leaves_the_running_statistics(make_client: MakeClient) -> None:
     client = make_client(1)
-    reply = FedAvg(MethodConfig(name="fedavg", lr=0.1)).train(client, weights_of(Tiny()))
+    reply = FedAvg(lr=0.1).train(client, weights_of(Tiny()))
     before = weights_of(Tiny())
-    assert reply["n_samples"] == 1
-    assert torch.equal(reply["model"]["norm.running_mean"], before["norm.running_mean"])
-    assert not torch.equal(reply["model"]["head.bias"], before["head.bias"])
-    assert all(tensor.isfinite().all() for tensor in reply["model"].values())
+    assert reply.n_samples == 1
+    assert torch.equal(reply.model["norm.running_mean"], before["norm.running_mean"])
+    assert not torch.equal(reply.model["head.bias"], before["head.bias"])
+    assert all(tensor.isfinite().all() for tensor in reply.model.values())
 
 
 # ---------------------------------------------------------------- features
@@ -146,38 +142,40 @@ def test_relabelling_starts_from_the_given_labels_again(make_client: MakeClient)
 # ---------------------------------------------------------------- FedSIR's tasks
 
 
-def test_identify_without_epochs_sends_no_model(make_client: MakeClient) -> None:
-    reply = fedsir(identify={"epochs": 0, "min_class_samples": 1}).identify(make_client(), weights_of(Tiny()))
-    assert set(reply) == {"statistics"}
-    assert 0 < reply["statistics"]["mean"] < 1
-    assert reply["statistics"]["n_usable_classes"] == 10
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_identify_sends_two_numbers_and_what_was_trained_if_anything(epochs: int, make_client: MakeClient) -> None:
+    method = fedsir(identify={"epochs": epochs, "min_class_samples": 1})
+    reply = method.identify(make_client(), weights_of(Tiny()))
+    assert reply.mean is not None and 0 < reply.mean < 1
+    assert (reply.n_usable_classes, reply.n_samples) == (10, 30)
+    assert (reply.model is None) == (reply.loss is None) == (epochs == 0)
 
 
-def test_identify_with_epochs_sends_model_and_two_numbers(make_client: MakeClient) -> None:
-    reply = fedsir(identify={"epochs": 1}).identify(make_client(), weights_of(Tiny()))
-    assert set(reply) == {"model", "n_samples", "loss", "statistics"}
-    assert set(reply["statistics"]) == {"mean", "energy", "n_usable_classes"}
+def test_one_class_has_no_numbers(make_client: MakeClient) -> None:
+    reply = fedsir(identify={"min_class_samples": 1}).identify(make_client(labels=[4] * 30), weights_of(Tiny()))
+    assert (reply.mean, reply.energy, reply.n_usable_classes) == (None, None, 1)
 
 
 def test_spectra_are_sent_on_request_only(make_client: MakeClient) -> None:
     model = weights_of(Tiny())
     method = fedsir(relabel={"residual": "after_direction", "residual_rank": 3})
     plain = method.train_clean(make_client(), model, wants_spectra=False, spectra_model=None)
-    assert "spectra" not in plain
+    assert plain.spectra is None
     asked = method.train_clean(make_client(), model, wants_spectra=True, spectra_model=model)
     own = method.train_clean(make_client(), model, wants_spectra=True, spectra_model=None)
-    assert asked["spectra"]["residuals"].shape == (10, 3, 6)
-    assert not np.array_equal(asked["spectra"]["directions"], own["spectra"]["directions"])
-    assert all(torch.equal(asked["model"][name], plain["model"][name]) for name in model)  # asking changes no training
+    assert asked.spectra is not None and own.spectra is not None
+    assert asked.spectra.residuals.shape == (10, 3, 6)
+    assert not np.array_equal(asked.spectra.directions, own.spectra.directions)
+    assert all(torch.equal(asked.model[name], plain.model[name]) for name in model)  # asking changes no training
 
 
-def noisy(method: FedSIR, client: Client, *, kd_weight: float = 0.2, refs: References | None = None) -> dict[str, Any]:
+def noisy(method: FedSIR, client: Client, *, kd_weight: float = 0.2, refs: References | None = None) -> Repaired:
     model = weights_of(Tiny())
     return method.train_noisy(
         client,
         model,
         kd_weight=kd_weight,
-        references=None if refs is None else vars(refs),
+        references=None if refs is None else {k: torch.from_numpy(v) for k, v in vars(refs).items()},
         clean_reference=None if refs is None else model,
     )
 
@@ -192,7 +190,7 @@ def distilled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         masks.append(kwargs["is_distilled"])
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(train, "la_kd_loss", noted)
+    monkeypatch.setattr("fedsir.methods.fedsir.la_kd_loss", noted)
     return masks
 
 
@@ -200,19 +198,19 @@ def test_before_the_first_relabelling_all_samples_are_distilled(make_client: Mak
     reply = noisy(fedsir(), make_client())
     assert len(distilled) == 4
     assert all(mask is None for mask in distilled)
-    assert (reply["n_corrected"], reply["n_undecided"]) == (0, 0)
+    assert (reply.n_corrected, reply.n_undecided) == (0, 0)
 
 
 def test_after_it_only_the_undecided_ones(make_client: MakeClient, distilled: list[Any]) -> None:
     client = make_client(60)
     reply = noisy(fedsir(), client, refs=references())
     undecided = client.state["is_undecided"]
-    assert reply["n_undecided"] == int(undecided.sum()) == sum(int(mask.sum()) for mask in distilled)
-    assert 0 < reply["n_undecided"] < 60
-    assert reply["n_corrected"] == int((client.state["corrected_labels"] != client.data.labels).sum()) > 0
+    assert reply.n_undecided == int(undecided.sum()) == sum(int(mask.sum()) for mask in distilled)
+    assert 0 < reply.n_undecided < 60
+    assert reply.n_corrected == int((client.state["corrected_labels"] != client.data.labels).sum()) > 0
     distilled.clear()
     noisy(fedsir(), client)  # the next round has no references, but what was decided stays
-    assert sum(int(mask.sum()) for mask in distilled) == reply["n_undecided"]
+    assert sum(int(mask.sum()) for mask in distilled) == reply.n_undecided
 
 
 def test_or_all_of_them_in_the_paper(make_client: MakeClient, distilled: list[Any]) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from fake_federation import FakeFederation, trained, weights
+from fake_federation import FakeFederation, weights
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
-from fedsir.methods.fedelc import FedELC
+from fedsir.methods.fedelc import FedELC, TrainedWithLabels
 from fedsir.methods.fedelc_math import first_label_logits, label_correction_loss
-from fedsir.methods.fedelc_settings import FedELCConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -19,8 +18,7 @@ MakeClient = Callable[..., Client]
 
 
 def fedelc(rounds: int = 100, **settings: Any) -> FedELC:
-    tree = {"name": "fedelc", "batch_size": 8, "lr": 0.01, **settings}
-    return FedELC(FedELCConfig.model_validate(tree).resolved(rounds))
+    return FedELC(batch_size=8, lr=0.01, **settings).resolved(rounds)
 
 
 def wrong(n: int) -> list[int]:
@@ -52,13 +50,13 @@ def test_model_and_labels_move_as_in_the_paper(epochs: int, make_client: MakeCli
     reference = make_client(22, labels=wrong(22))
     first = first_label_logits(reference.data.labels, 10, 10.0)
     module, label_logits = as_in_the_paper(reference, first, epochs)
-    sent, expected = reply["model"], weights_of(module)
+    sent, expected = reply.model, weights_of(module)
     assert all(torch.allclose(sent[name], expected[name], atol=1e-5) for name in expected)
     predicted = local_training.predictions(reference, module)
     merged = 10 * (label_logits.softmax(dim=1) + predicted) / 2
     assert torch.allclose(client.state["label_logits"], merged, atol=1e-4)
     assert torch.equal(client.state["corrected_labels"], merged.argmax(dim=1))
-    assert reply["n_corrected"] == int((merged.argmax(dim=1) != reference.data.labels).sum())
+    assert reply.n_corrected == int((merged.argmax(dim=1) != reference.data.labels).sum())
 
 
 def test_label_logits_go_on_where_they_were(make_client: MakeClient) -> None:
@@ -84,7 +82,7 @@ def test_predictions_to_merge_with(make_client: MakeClient) -> None:
     replies, states = {}, {}
     for predict in ("plain", "training"):
         client = make_client(22, labels=wrong(22))
-        replies[predict] = fedelc(labels={"predict": predict}).train_noisy(client, weights_of(Tiny()))["model"]
+        replies[predict] = fedelc(labels={"predict": predict}).train_noisy(client, weights_of(Tiny())).model
         states[predict] = client.state["label_logits"]
     assert not torch.allclose(states["plain"], states["training"])
     # The pass in training mode moves running statistics, but what is sent was taken before.
@@ -120,20 +118,17 @@ def test_a_client_of_one_sample(make_client: MakeClient) -> None:
     reply = fedelc().train_noisy(client, weights_of(Tiny()))
     assert client.state["label_logits"].shape == (1, 10)
     assert client.state["label_logits"].isfinite().all()
-    assert all(tensor.isfinite().all() for tensor in reply["model"].values())
+    assert all(tensor.isfinite().all() for tensor in reply.model.values())
 
 
 def test_the_server_counts_what_was_corrected() -> None:
-    fed = FakeFederation("cd", lambda task, k: trained(1.0, 1) | {"n_corrected": 3})
+    fed = FakeFederation("cd", lambda task, k: TrainedWithLabels(weights(1.0), 1, 1.0, n_corrected=3))
     fedelc().ask_noisy(50, ["c", "d"], weights(3.0), fed)
-    assert fed.asked["train_noisy"] == {"clients": ["c", "d"], "model": weights(3.0)}
+    assert fed.asked["train_noisy"].clients == ["c", "d"]
+    assert fed.asked["train_noisy"].payload == {"model": weights(3.0)}
     assert fed.values["relabelled"] == 6
 
 
 @pytest.mark.parametrize(("rounds", "after"), [(100, 20), (20, 4), (2, 1)])
 def test_the_warm_up_is_twice_as_long_as_fednoros(rounds: int, after: int) -> None:
     assert fedelc(rounds).config.identify.after == after
-
-
-def test_the_estimate() -> None:
-    assert fedelc(epochs=5).equivalent_epochs(100) == pytest.approx(500 + 80 * 0.3 + 0.3)

@@ -10,7 +10,6 @@ from fake_federation import FakeFederation, trained, weights
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
 from fedsir.methods.fednoro import FedNoRo
-from fedsir.methods.fednoro_settings import FedNoRoConfig
 from fedsir.models.weights import weights_of
 from fedsir.stages import train
 from tiny_network import Tiny
@@ -19,7 +18,7 @@ MakeClient = Callable[..., Client]
 
 
 def fednoro(rounds: int = 100, **settings: Any) -> FedNoRo:
-    return FedNoRo(FedNoRoConfig.model_validate({"name": "fednoro", "batch_size": 8, **settings}).resolved(rounds))
+    return FedNoRo(batch_size=8, **settings).resolved(rounds)
 
 
 def test_distillation_weight_over_the_rounds() -> None:
@@ -27,34 +26,38 @@ def test_distillation_weight_over_the_rounds() -> None:
     assert weights_at == pytest.approx([0.0054, 0.050, 0.244, 0.613, 0.8, 0.8], abs=6e-4)
 
 
-def test_the_ramp_begins_where_the_warm_up_ends() -> None:
-    kd = fednoro().config.kd
-    assert (kd.ramp_begin, kd.ramp_end) == (10, 49)
-    kd = fednoro(20).config.kd
-    assert (kd.ramp_begin, kd.ramp_end) == pytest.approx((2, 9.8))
-    kd = fednoro(20, identify={"after": 0.5}).config.kd
-    assert (kd.ramp_begin, kd.ramp_end) == pytest.approx((10, 10 + 10 * 39 / 90))
-    kd = fednoro(identify={"after": 300}).config.kd
-    assert (kd.ramp_begin, kd.ramp_end) == (300, 300)
-    kd = fednoro(kd={"ramp_begin": 20, "ramp_end": 100}).config.kd
-    assert (kd.ramp_begin, kd.ramp_end) == (20, 100)
+@pytest.mark.parametrize(
+    ("rounds", "settings", "begin", "end"),
+    [
+        (100, {}, 10, 49),
+        (20, {}, 2, 9.8),
+        (20, {"identify": {"after": 0.5}}, 10, 10 + 10 * 39 / 90),
+        (100, {"identify": {"after": 300}}, 300, 300),
+        (100, {"kd": {"ramp_begin": 20, "ramp_end": 100}}, 20, 100),
+    ],
+)
+def test_the_ramp_begins_where_the_warm_up_ends(
+    rounds: int, settings: dict[str, Any], begin: float, end: float
+) -> None:
+    kd = fednoro(rounds, **settings).config.kd
+    assert (kd.ramp_begin, kd.ramp_end) == pytest.approx((begin, end))
 
 
 def test_resolved_settings_read_back_as_themselves() -> None:
     resolved = fednoro(30).config
-    assert FedNoRoConfig.model_validate(resolved.model_dump(mode="json")).resolved(500) == resolved
+    assert type(resolved).model_validate(resolved.model_dump(mode="json")).resolved(500) == resolved
 
 
 def test_noisy_clients_are_sent_the_weight() -> None:
     fed = FakeFederation("cd", lambda task, k: trained(1.0, 1))
     fednoro().ask_noisy(50, ["d"], weights(3.0), fed)
-    assert fed.asked["train_noisy"] == {"clients": ["d"], "model": weights(3.0), "kd_weight": pytest.approx(0.8)}
+    assert fed.asked["train_noisy"].clients == ["d"]
+    assert fed.asked["train_noisy"].payload == {"model": weights(3.0), "kd_weight": pytest.approx(0.8)}
     assert fed.values["kd_weight"] == pytest.approx(0.8)
 
 
 def models_of(client: Client, kd_weight: float, **settings: Any) -> dict[str, torch.Tensor]:
-    model: dict[str, torch.Tensor] = fednoro(**settings).train_noisy(client, weights_of(Tiny()), kd_weight)["model"]
-    return model
+    return fednoro(**settings).train_noisy(client, weights_of(Tiny()), kd_weight).model
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -63,8 +66,8 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def test_without_weight_a_noisy_client_trains_like_a_clean_one(make_client: MakeClient) -> None:
     clean = fednoro().train_clean(make_client(), weights_of(Tiny()))
-    assert same(models_of(make_client(), 0.0), clean["model"])
-    assert not same(models_of(make_client(), 0.5), clean["model"])
+    assert same(models_of(make_client(), 0.0), clean.model)
+    assert not same(models_of(make_client(), 0.5), clean.model)
 
 
 def test_with_all_the_weight_labels_do_not_matter(make_client: MakeClient) -> None:
@@ -85,6 +88,6 @@ def test_the_teacher_is_the_global_model_in_evaluation_mode(make_client: MakeCli
             told = teacher.eval()(batch.images)
         return train.la_kd_loss(module(batch.images), told, batch.labels, adjustment, weight=0.5, temperature=0.8)
 
-    local_training.train_with(client, module, loss_of, fednoro(epochs=2).config)
+    local_training.train_with(fednoro(epochs=2), client, module, loss_of)
     assert same(models_of(make_client(), 0.5, epochs=2), weights_of(module))
     assert not same(models_of(make_client(), 0.5, epochs=2, kd={"temperature": 2.0}), weights_of(module))

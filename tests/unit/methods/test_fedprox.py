@@ -9,8 +9,6 @@ import torch
 from fedsir.methods.base import Client
 from fedsir.methods.fedavg import FedAvg
 from fedsir.methods.fedprox import FedProx, proximal_term
-from fedsir.methods.fedprox_settings import FedProxConfig
-from fedsir.methods.settings import MethodConfig
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -18,7 +16,7 @@ MakeClient = Callable[..., Client]
 
 
 def fedprox(**settings: Any) -> FedProx:
-    return FedProx(FedProxConfig.model_validate({"name": "fedprox", "batch_size": 8, "lr": 0.01, **settings}))
+    return FedProx(batch_size=8, lr=0.01, **settings)
 
 
 def moved() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -68,34 +66,28 @@ def distance(model: dict[str, torch.Tensor]) -> float:
 
 @pytest.mark.parametrize("norm", ["squared", "plain"])
 def test_the_stronger_the_pull_the_nearer_a_client_stays(norm: str, make_client: MakeClient) -> None:
-    moves = [
-        distance(
-            fedprox(proximal_weight=weight, proximal_norm=norm, epochs=4).train(make_client(), weights_of(Tiny()))[
-                "model"
-            ]
-        )
-        for weight in (0.0, 1.0, 100.0)
-    ]
+    methods = [fedprox(proximal_weight=weight, proximal_norm=norm, epochs=4) for weight in (0.0, 1.0, 100.0)]
+    moves = [distance(method.train(make_client(), weights_of(Tiny())).model) for method in methods]
     assert moves[0] > moves[1] > moves[2] > 0
 
 
 def test_without_the_term_it_is_fedavg(make_client: MakeClient) -> None:
-    plain = FedAvg(MethodConfig(name="fedavg", batch_size=8, lr=0.01)).train(make_client(), weights_of(Tiny()))
+    plain = FedAvg(batch_size=8, lr=0.01).train(make_client(), weights_of(Tiny()))
     freed = fedprox(proximal_weight=0.0).train(make_client(), weights_of(Tiny()))
     held = fedprox().train(make_client(), weights_of(Tiny()))
-    assert all(torch.equal(plain["model"][name], freed["model"][name]) for name in plain["model"])
-    assert freed["loss"] == plain["loss"]
-    assert any(not torch.equal(plain["model"][name], held["model"][name]) for name in plain["model"])
+    assert all(torch.equal(plain.model[name], freed.model[name]) for name in plain.model)
+    assert freed.loss == plain.loss
+    assert any(not torch.equal(plain.model[name], held.model[name]) for name in plain.model)
 
 
 def test_the_default_is_the_authors() -> None:
-    config = FedProxConfig(name="fedprox")
+    config = FedProx().config
     assert (config.proximal_weight, config.proximal_norm) == (0.2, "squared")
 
 
 def test_running_statistics_are_not_held_back(make_client: MakeClient) -> None:
     start = weights_of(Tiny())
-    free = fedprox(proximal_weight=0.0, epochs=4).train(make_client(), start)["model"]
-    held = fedprox(proximal_weight=1e4, epochs=4).train(make_client(), start)["model"]
+    free = fedprox(proximal_weight=0.0, epochs=4).train(make_client(), start).model
+    held = fedprox(proximal_weight=1e4, epochs=4).train(make_client(), start).model
     moves = [float((model["norm.running_mean"] - start["norm.running_mean"]).norm()) for model in (free, held)]
     assert moves[1] > 0.5 * moves[0] > 0

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedsir.methods.fedsir import PAPER, FedSIR, Relabel
-from fedsir.methods.fedsir_settings import FedSIRConfig
+from fedsir.methods.fedsir import FedSIR
+from fedsir.methods.fedsir_settings import PAPER, FedSIRConfig, Relabel
 from fedsir.runs.config import parse_config
 
 
@@ -15,7 +15,7 @@ def config(rounds: int = 100, **settings: Any) -> FedSIRConfig:
 
 
 def method(rounds: int = 100, **settings: Any) -> FedSIR:
-    return FedSIR(config(rounds, **settings))
+    return FedSIR(**settings).resolved(rounds)
 
 
 # Where code and paper differ (methods.md §4): setting → (authors, paper).

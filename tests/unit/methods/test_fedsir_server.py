@@ -1,36 +1,39 @@
 """FedSIR's server half, on a federation that answers what a test wants and notes what it was asked."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
-from fake_federation import FakeFederation, trained, weights
+from fake_federation import FakeFederation, weights
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT
-from fedsir.methods.fedsir import FedSIR, FedSIRState
-from fedsir.methods.fedsir_settings import FedSIRConfig
+from fedsir.methods.fedsir import FedSIR, FedSIRState, Repaired, Taught
+from fedsir.methods.spectral_identification import Identified
+from fedsir.stages.relabel import ClassSpectra
 from fedsir.stages.split import ClientSplit
-
-NAN = math.nan
 
 
 def fedsir(**settings: Any) -> FedSIR:
-    return FedSIR(FedSIRConfig.model_validate({"name": "fedsir", **settings}).resolved(100))
+    return FedSIR(**settings).resolved(100)
 
 
-def told(mean: float, n_classes: int = 10) -> dict[str, Any]:
-    return {"statistics": {"mean": mean, "energy": mean**2, "n_usable_classes": n_classes}}
+def told(mean: float, model: float = 1.0, n_samples: int = 1) -> Identified:
+    return Identified(mean, mean**2, 10, n_samples, 1.0, weights(model))
+
+
+ONE_CLASS = Identified(None, None, 1, 50, 1.0, weights(100.0))
 
 
 # ---------------------------------------------------------------- Stage I
 
 STAGE_ONE = {
-    "a": told(0.30) | trained(0.0, 1),
-    "b": told(0.31) | trained(4.0, 3),
-    "c": told(0.80) | trained(100.0, 9),
-    "d": told(0.82) | trained(100.0, 9),
+    "a": told(0.30, 0.0, 1),
+    "b": told(0.31, 4.0, 3),
+    "c": told(0.80, 100.0, 9),
+    "d": told(0.82, 100.0, 9),
 }
 
 
@@ -38,8 +41,8 @@ def test_stage_one_starts_from_the_clean_average() -> None:
     fed = FakeFederation("abcd", lambda task, k: STAGE_ONE[k])
     state = fedsir().start(fed, weights(7.0))
     assert list(fed.asked) == ["identify"]
-    assert fed.asked["identify"]["clients"] == ["a", "b", "c", "d"]
-    assert fed.asked["identify"]["model"] == weights(7.0)
+    assert fed.asked["identify"].clients == ["a", "b", "c", "d"]
+    assert fed.asked["identify"].payload["model"] == weights(7.0)
     assert state.split is not None
     assert state.split.clean == ("a", "b")
     assert state.split.noisy == ("c", "d")
@@ -48,14 +51,14 @@ def test_stage_one_starts_from_the_clean_average() -> None:
 
 
 def test_without_stage_one_training_the_initial_model_is_the_start() -> None:
-    fed = FakeFederation("abcd", lambda task, k: {"statistics": STAGE_ONE[k]["statistics"]})
+    fed = FakeFederation("abcd", lambda task, k: replace(STAGE_ONE[k], model=None, loss=None))
     state = fedsir(identify={"epochs": 0}).start(fed, weights(7.0))
     assert state.model == state.clean_reference == weights(7.0)
     assert fed.values["loss"] is None
 
 
-def test_clients_that_could_not_be_assessed_count_as_noisy() -> None:
-    replies = STAGE_ONE | {"e": told(NAN, 1) | trained(100.0, 50)}
+def test_clients_that_could_not_be_assessed_are_neither_clean_nor_noisy() -> None:
+    replies = STAGE_ONE | {"e": ONE_CLASS}
     fed = FakeFederation("abcdef", lambda task, k: replies[k], absent=("f",))
     state = fedsir().start(fed, weights(0.0))
     assert state.split is not None
@@ -65,7 +68,7 @@ def test_clients_that_could_not_be_assessed_count_as_noisy() -> None:
 
 
 def test_without_a_clean_client_the_error_names_a_way_out() -> None:
-    fed = FakeFederation("ab", lambda task, k: told(NAN, 1) | trained(0.0, 1))
+    fed = FakeFederation("ab", lambda task, k: ONE_CLASS)
     with pytest.raises(MethodError) as problem:
         fedsir().start(fed, weights(0.0))
     message = str(problem.value)
@@ -77,7 +80,7 @@ def test_without_a_clean_client_the_error_names_a_way_out() -> None:
 
 def test_a_way_out_fits_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def message(**changes: Any) -> str:
-        fed = FakeFederation("ab", lambda task, k: told(0.3) | trained(0.0, 1), **changes)
+        fed = FakeFederation("ab", lambda task, k: told(0.3), **changes)
         with pytest.raises(MethodError) as problem:
             fedsir().start(fed, weights(0.0))
         return str(problem.value)
@@ -93,7 +96,7 @@ def test_a_way_out_fits_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_group_of_clients_may_be_left_whole() -> None:
     means = {"a": 0.40, "b": 0.41, "c": 0.42, "d": 0.43, "e": 0.44}
-    fed = FakeFederation("abcde", lambda task, k: told(means[k]) | trained(1.0, 1))
+    fed = FakeFederation("abcde", lambda task, k: told(means[k]))
     forced, careful = (fedsir(identify={"split": how}).start(fed, weights(0.0)) for how in ("always", "auto"))
     assert forced.split is not None
     assert careful.split is not None
@@ -104,15 +107,17 @@ def test_one_group_of_clients_may_be_left_whole() -> None:
 # ---------------------------------------------------------------- Stages II and III
 
 
-def spectra(direction: list[float]) -> dict[str, torch.Tensor]:
-    return {
-        "directions": torch.tensor([direction]),
-        "residuals": torch.tensor([[[-direction[1], direction[0]]]]),
-        "residual_ranks": torch.tensor([1]),
-        "counts": torch.tensor([500]),
-        "gaps": torch.tensor([1.0]),
-        "leading_shares": torch.tensor([1.0]),
-    }
+def spectra(*direction: float, rank: int = 12) -> ClassSpectra:
+    """Return what one class of 500 samples looks like; its residual subspace has one vector, the others are zeros."""
+    x, y = direction
+    return ClassSpectra(
+        directions=np.array([[x, y]]),
+        residuals=np.array([[[-y, x]] + [[0.0, 0.0]] * (rank - 1)]),
+        residual_ranks=np.array([1]),
+        counts=np.array([500]),
+        gaps=np.array([1.0]),
+        leading_shares=np.array([1.0]),
+    )
 
 
 def state_of(clean: str, noisy: str) -> FedSIRState:
@@ -120,25 +125,25 @@ def state_of(clean: str, noisy: str) -> FedSIRState:
     return FedSIRState(model=weights(50.0), split=split, clean_reference=weights(40.0))
 
 
-def answers(task: str, client: str) -> dict[str, Any]:
-    """Return clean models 0 and 4 (1 and 3 samples), noisy ones 6 and 8 (4 and 4 samples)."""
-    reply = {"a": trained(0.0, 1, 1.0), "b": trained(4.0, 3, 2.0), "c": trained(6.0, 4, 3.0), "d": trained(8.0, 4, 5.0)}
-    extra = {"spectra": spectra([1.0, 0.0])} if task == "train_clean" else {"n_corrected": 2, "n_undecided": 1}
-    return reply[client] | extra
+SENT = {"a": (0.0, 1, 1.0), "b": (4.0, 3, 2.0), "c": (6.0, 4, 3.0), "d": (8.0, 4, 5.0)}  # model, samples, loss
+
+
+def answers(task: str, client: str) -> Taught | Repaired:
+    model, n_samples, loss = SENT[client]
+    if task == "train_clean":
+        return Taught(weights(model), n_samples, loss, spectra(1.0, 0.0))
+    return Repaired(weights(model), n_samples, loss, n_corrected=2, n_undecided=1)
 
 
 def test_a_round_without_relabelling() -> None:
     fed = FakeFederation("abcd", answers)
     state = fedsir().round(20, state_of("ab", "cd"), fed)
     assert list(fed.asked) == ["train_clean", "train_noisy"]
-    assert fed.asked["train_clean"] == {
-        "clients": ["a", "b"],
-        "model": weights(50.0),
-        "wants_spectra": False,
-        "spectra_model": None,
-    }
-    noisy = fed.asked["train_noisy"]
-    assert noisy["clients"] == ["c", "d"]
+    clean = fed.asked["train_clean"]
+    assert clean.clients == ["a", "b"]
+    assert clean.payload == {"model": weights(50.0), "wants_spectra": False, "spectra_model": None}
+    assert fed.asked["train_noisy"].clients == ["c", "d"]
+    noisy = fed.asked["train_noisy"].payload
     assert (noisy["references"], noisy["clean_reference"]) == (None, None)
     assert noisy["kd_weight"] == pytest.approx(0.2 * math.exp(-5 * (1 - 17 / 47) ** 2))  # r = 19, ramp 2 → 49
     # Distances to the nearest clean client are 2 and 4; over the largest, 0.5 and 1.
@@ -156,9 +161,9 @@ def test_a_round_without_relabelling() -> None:
 def test_a_relabel_round_sends_references_and_the_clean_reference() -> None:
     fed = FakeFederation("abcd", answers)
     fedsir().round(21, state_of("ab", "cd"), fed)
-    assert fed.asked["train_clean"]["wants_spectra"] is True
-    assert fed.asked["train_clean"]["spectra_model"] == weights(40.0)
-    noisy = fed.asked["train_noisy"]
+    assert fed.asked["train_clean"].payload["wants_spectra"] is True
+    assert fed.asked["train_clean"].payload["spectra_model"] == weights(40.0)
+    noisy = fed.asked["train_noisy"].payload
     assert noisy["references"]["directions"].tolist() == [[1.0, 0.0]]
     assert noisy["clean_reference"] == weights(40.0)
     assert fed.values["has_relabelled"] is True
@@ -167,9 +172,9 @@ def test_a_relabel_round_sends_references_and_the_clean_reference() -> None:
 def test_in_the_paper_spectra_come_from_each_clients_own_model() -> None:
     fed = FakeFederation("abcd", answers)
     fedsir(preset="paper").round(20, state_of("ab", "cd"), fed)
-    assert fed.asked["train_clean"]["wants_spectra"] is True
-    assert fed.asked["train_clean"]["spectra_model"] is None
-    assert fed.asked["train_noisy"]["clean_reference"] == weights(40.0)
+    assert fed.asked["train_clean"].payload["wants_spectra"] is True
+    assert fed.asked["train_clean"].payload["spectra_model"] is None
+    assert fed.asked["train_noisy"].payload["clean_reference"] == weights(40.0)
 
 
 def test_without_distance_awareness_shares_are_sample_shares() -> None:
@@ -189,16 +194,16 @@ def test_with_raw_distances_far_models_fade() -> None:
 def test_without_relabelling_distillation_goes_on() -> None:
     fed = FakeFederation("abcd", answers)
     fedsir(relabel={"enabled": False}).round(81, state_of("ab", "cd"), fed)
-    assert fed.asked["train_clean"]["wants_spectra"] is False
-    assert fed.asked["train_noisy"]["references"] is None
-    assert fed.asked["train_noisy"]["kd_weight"] == pytest.approx(0.2)
+    assert fed.asked["train_clean"].payload["wants_spectra"] is False
+    assert fed.asked["train_noisy"].payload["references"] is None
+    assert fed.asked["train_noisy"].payload["kd_weight"] == pytest.approx(0.2)
 
 
 def test_without_distillation_relabelling_goes_on() -> None:
     fed = FakeFederation("abcd", answers)
     fedsir(kd={"enabled": False}).round(81, state_of("ab", "cd"), fed)
-    assert fed.asked["train_noisy"]["kd_weight"] == 0.0
-    assert fed.asked["train_noisy"]["references"] is not None
+    assert fed.asked["train_noisy"].payload["kd_weight"] == 0.0
+    assert fed.asked["train_noisy"].payload["references"] is not None
 
 
 def test_a_round_of_noisy_clients_alone_keeps_the_clean_reference() -> None:
@@ -206,7 +211,7 @@ def test_a_round_of_noisy_clients_alone_keeps_the_clean_reference() -> None:
     state = fedsir().round(21, state_of("ab", "cd"), fed)
     assert state.model["w"].item() == 7.0  # nobody clean to measure distances from: by samples
     assert state.clean_reference == weights(40.0)
-    assert fed.asked["train_noisy"]["references"] is None  # nobody to teach
+    assert fed.asked["train_noisy"].payload["references"] is None  # nobody to teach
     assert fed.values["has_relabelled"] is False
 
 
@@ -222,44 +227,35 @@ def test_a_round_in_which_nobody_answers_changes_nothing() -> None:
     assert state == state_of("ab", "cd")
 
 
-UNUSABLE: dict[str, dict[str, Any]] = {
-    "not of unit length": spectra([3.0, 0.0]),
-    "other feature size": {
-        **spectra([1.0, 0.0]),
-        "directions": torch.ones(1, 3) / 3**0.5,
-        "residuals": torch.zeros(1, 1, 3),
-    },
-    "other number of classes": {**spectra([1.0, 0.0]), "counts": torch.tensor([500, 500])},
-    "a field is missing": {"directions": torch.eye(2)[:1]},
-    "a field too many": {**spectra([1.0, 0.0]), "more": torch.zeros(1)},
-    "no tensors": dict.fromkeys(spectra([1.0, 0.0]), 1.0),
-    "negative rank": {**spectra([1.0, 0.0]), "residual_ranks": torch.tensor([-1])},
-}
-
-
-@pytest.mark.parametrize("fault", UNUSABLE)
-def test_spectra_that_are_not_what_they_claim_are_left_out(fault: str) -> None:
-    def reply(task: str, client: str) -> dict[str, Any]:
+@pytest.mark.parametrize(("others", "has_relabelled"), [("a", True), ("", False)])
+def test_spectra_of_another_rank_are_left_out(others: str, has_relabelled: bool) -> None:
+    def reply(task: str, client: str) -> Taught | Repaired:
         usual = answers(task, client)
-        return usual | {"spectra": UNUSABLE[fault]} if (task, client) == ("train_clean", "b") else usual
+        if isinstance(usual, Repaired) or client in others:
+            return usual
+        return replace(usual, spectra=spectra(1.0, 0.0, rank=3))
 
     fed = FakeFederation("abcd", reply)
     fedsir().round(21, state_of("ab", "cd"), fed)
-    assert list(fed.failures) == ["b"]
-    assert fed.failures["b"].startswith("its spectra are unusable")
-    assert fed.asked["train_noisy"]["references"]["directions"].tolist() == [[1.0, 0.0]]  # from a alone
-    assert "b" in fed.values["shares"]  # its model is fine
+    odd = set("ab") - set(others)
+    assert fed.failures == dict.fromkeys(odd, "its spectra do not have 12 residual vectors per class")
+    assert (fed.asked["train_noisy"].payload["references"] is not None) == has_relabelled
+    assert fed.values["has_relabelled"] == has_relabelled
+    assert set(fed.values["shares"]) == set("abcd")  # their models are fine
 
 
-def test_when_no_spectra_are_usable_the_round_goes_on_without() -> None:
-    def reply(task: str, client: str) -> dict[str, Any]:
-        return answers(task, client) | ({"spectra": spectra([9.0, 0.0])} if task == "train_clean" else {})
-
-    fed = FakeFederation("abcd", reply)
-    fedsir().round(21, state_of("ab", "cd"), fed)
-    assert set(fed.failures) == {"a", "b"}
-    assert fed.asked["train_noisy"]["references"] is None
-    assert fed.values["has_relabelled"] is False
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        (spectra(3.0, 0.0), "unit"),
+        (replace(spectra(1.0, 0.0), residual_ranks=np.array([-1])), "rank"),
+        (replace(spectra(1.0, 0.0), counts=np.array([-5])), "count"),
+    ],
+)
+def test_spectra_that_are_not_what_they_claim_are_a_fault(wrong: ClassSpectra, fault: str) -> None:
+    found = Taught(weights(0.0), 1, 1.0, wrong).fault()
+    assert found is not None and fault in found
+    assert Taught(weights(0.0), 1, 1.0, spectra(1.0, 0.0)).fault() is None
 
 
 def test_a_state_survives_its_tree() -> None:

@@ -1,4 +1,4 @@
-"""The protocol: tasks, state, registry, and FedAvg, the method everybody knows."""
+"""The protocol: tasks, state, settings, registry, and FedAvg, the method everybody knows."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -8,30 +8,17 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from fake_federation import FakeFederation, trained, weights
 from fedsir.errors import ConfigError
 from fedsir.methods import registry
-from fedsir.methods.base import Federation, Method, Reply, ServerState, client_task
-from fedsir.methods.fedavg import FedAvg, average_by_samples, mean_loss
+from fedsir.methods.averaging import average_by_samples, mean_loss
+from fedsir.methods.base import Method, ServerState
+from fedsir.methods.fedavg import FedAvg
+from fedsir.methods.fedned import FedNed
 from fedsir.methods.fedsir import FedSIR
-from fedsir.methods.settings import MethodConfig
+from fedsir.methods.local_training import make_optimizer
+from fedsir.methods.settings import MethodConfig, Settings, per_hundred
 from fedsir.stages.split import OffDiagonal, split_clients
-
-
-class Counting(Method):
-    name = "counting"
-    summary = "counts samples"
-
-    def round(self, t: int, state: ServerState, fed: Federation) -> ServerState:
-        replies = fed.ask("count", fed.participants)
-        fed.record(total=sum(reply["n"] for reply in replies.values()))
-        return state
-
-    @client_task
-    def count(self, client: Any) -> Reply:
-        return {"n": len(client.data)}
-
-    def not_a_task(self) -> None:
-        """Nothing for clients."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,21 +26,18 @@ class StateWithMore(ServerState):
     history: list[float] = dataclasses.field(default_factory=list)
 
 
-def test_only_marked_functions_are_client_tasks() -> None:
-    assert list(Counting.tasks()) == ["count"]
+def test_only_marked_functions_are_tasks() -> None:
     assert set(FedAvg.tasks()) == {"train"}
     assert set(FedSIR.tasks()) == {"identify", "train_clean", "train_noisy"}
-
-
-def test_a_method_starts_from_the_initial_model() -> None:
-    model = {"w": torch.ones(1)}
-    state = Counting(MethodConfig(name="counting")).start(None, model)  # type: ignore[arg-type]
-    assert state == ServerState(model=model)
+    assert (set(FedNed.tasks()), set(FedNed.server_tasks())) == (
+        {"train", "train_extreme"},
+        {"score", "bad_answers", "distil"},
+    )
 
 
 def test_a_method_must_say_what_a_round_is() -> None:
     with pytest.raises(TypeError, match="round"):
-        Method(MethodConfig(name="none"))  # type: ignore[abstract]
+        Method()  # type: ignore[abstract]
 
 
 def test_a_state_with_more_fields_survives_its_tree() -> None:
@@ -63,14 +47,63 @@ def test_a_state_with_more_fields_survives_its_tree() -> None:
     assert StateWithMore.from_tree(StateWithMore(model={}).to_tree()).split is None
 
 
-def test_settings_are_frozen_and_know_their_keys() -> None:
-    config = MethodConfig(name="fedavg")
+# ---------------------------------------------------------------- settings
+
+
+def test_settings_are_frozen_and_given_by_name_or_whole() -> None:
+    method = FedSIR(epochs=2, relabel={"rule": "direction"})
+    assert (method.config.epochs, method.config.relabel.rule) == (2, "direction")
+    assert FedSIR(method.config).config is method.config
     with pytest.raises(ValidationError):
-        config.lr = 1.0  # type: ignore[misc]
-    with pytest.raises(ValidationError):
-        MethodConfig(name="fedavg", momentum=0.9)  # type: ignore[call-arg]
-    with pytest.raises(ValidationError):
-        MethodConfig(name="fedavg", lr=float("inf"))
+        method.config.lr = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epocs": 2}, r"There is no setting 'epocs'\. Did you mean 'epochs'\?"),
+        ({"lr": float("inf")}, "lr: must be a finite number"),
+        ({"optimizer": "lion"}, "optimizer: must be 'adam', 'adamw' or 'sgd'"),
+        ({"momentum": 1.0}, "momentum: must be less than 1"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as problem:
+        FedAvg(**wrong)
+    assert "\n" not in str(problem.value)
+
+
+def test_open_schedules_follow_the_rounds_and_stated_ones_stay() -> None:
+    class Group(Settings):
+        every: int = per_hundred(20, least=1)
+        until: float = per_hundred(7)
+
+    class Config(MethodConfig):
+        group: Group = Group()
+
+    filled = Config(name="x").resolved(50).group
+    assert (filled.every, filled.until) == (10, pytest.approx(3.5))
+    assert Config(name="x").resolved(2).group.every == 1  # at least
+    stated = Config(name="x", group=Group(every=3, until=9)).resolved(50).group
+    assert (stated.every, stated.until) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "shown"),
+    [
+        ({}, torch.optim.Adam, {"weight_decay": 0.1, "lr": 0.2}),
+        ({"optimizer": "adamw"}, torch.optim.AdamW, {"weight_decay": 0.1, "lr": 0.2}),
+        ({"optimizer": "sgd"}, torch.optim.SGD, {"weight_decay": 0.1, "lr": 0.2, "momentum": 0.9}),
+        ({"optimizer": "sgd", "momentum": 0.5}, torch.optim.SGD, {"momentum": 0.5}),
+    ],
+)
+def test_the_optimiser_is_a_setting(settings: dict[str, Any], kind: type, shown: dict[str, float]) -> None:
+    made = make_optimizer(FedAvg(**settings).config, [torch.zeros(1, requires_grad=True)], lr=0.2, weight_decay=0.1)
+    assert type(made) is kind
+    assert {name: made.defaults[name] for name in shown} == shown
+
+
+# ---------------------------------------------------------------- registry
 
 
 def test_an_unknown_method_is_an_error_with_a_suggestion() -> None:
@@ -79,65 +112,38 @@ def test_an_unknown_method_is_an_error_with_a_suggestion() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(registry.BUILT_IN))
-def test_every_built_in_method_says_who_it_is(name: str) -> None:
+def test_every_row_is_of_its_method(name: str) -> None:
     cls = registry.method_class(name)
     assert cls.name == name
-    assert len(cls.summary) > 10
-    assert issubclass(cls.Config, MethodConfig)
+    assert cls.Config is registry.config_class(name)
+    assert cls().config.name == name
     assert cls.tasks()
 
 
 def test_a_package_adds_methods_but_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = [SimpleNamespace(name=name, value="fedsir.methods.fedprox:FedProx") for name in ("theirs", "fedavg")]
+    offered.append(SimpleNamespace(name="odd", value="collections:OrderedDict"))
     monkeypatch.setattr(registry, "entry_points", lambda group: offered)
     assert registry.method_class("theirs").name == "fedprox"
     assert registry.method_class("fedavg").name == "fedavg"
-    assert list(registry.known_methods()) == [*registry.BUILT_IN, "theirs"]
-
-
-def test_what_is_no_method_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.BUILT_IN, "odd", "collections:OrderedDict")
-    with pytest.raises(ConfigError, match="is not a subclass of"):
+    with pytest.raises(ConfigError, match="'odd': collections:OrderedDict is not a subclass of"):
         registry.method_class("odd")
+    offered.pop()
+    assert list(registry.known_methods()) == [*registry.BUILT_IN, "theirs"]
 
 
 # ---------------------------------------------------------------- FedAvg
 
 
-class OneRound:
-    """A federation that answers two trained models, or nothing."""
-
-    participants = ("a", "b")
-
-    def __init__(self, replies: dict[str, Reply]) -> None:
-        self.replies = replies
-        self.values: dict[str, Any] = {}
-
-    def ask(self, task: str, clients: Any, **payload: Any) -> dict[str, Reply]:
-        assert (task, clients, list(payload)) == ("train", ("a", "b"), ["model"])
-        return self.replies
-
-    def record(self, **values: Any) -> None:
-        self.values = values
-
-
-REPLIES = {
-    "a": {"model": {"w": torch.tensor([2.0])}, "n_samples": 1, "loss": 1.0},
-    "b": {"model": {"w": torch.tensor([6.0])}, "n_samples": 3, "loss": 5.0},
-}
-
-
 def test_fedavg_by_hand() -> None:
-    fed = OneRound(REPLIES)
-    state = FedAvg(MethodConfig(name="fedavg")).round(1, ServerState({"w": torch.zeros(1)}), fed)  # type: ignore[arg-type]
+    replies = {"a": trained(2.0, 1, 1.0), "b": trained(6.0, 3, 5.0)}
+    fed = FakeFederation("ab", lambda task, k: replies[k])
+    method = FedAvg()
+    state = method.round(1, method.start(fed, weights(0.0)), fed)
+    assert fed.asked["train"].payload == {"model": weights(0.0)}  # what it starts from is the initial model
     assert state.model["w"].tolist() == [5.0]  # (2 + 18) / 4
     assert fed.values == {"loss": 4.0}  # (1 + 15) / 4
-    assert average_by_samples(REPLIES)["w"].tolist() == [5.0]
-
-
-def test_fedavg_without_answers_keeps_its_model() -> None:
-    fed = OneRound({})
-    before = ServerState({"w": torch.ones(1)})
-    assert FedAvg(MethodConfig(name="fedavg")).round(1, before, fed) == before  # type: ignore[arg-type]
-    assert fed.values == {"loss": None}
-    assert mean_loss({}) is None
+    assert average_by_samples(replies)["w"].tolist() == [5.0]
+    nobody = FakeFederation("ab", lambda task, k: replies[k], absent=("a", "b"))
+    assert method.round(2, state, nobody) == state
+    assert nobody.values == {"loss": None} and mean_loss({}) is None

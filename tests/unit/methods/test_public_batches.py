@@ -10,7 +10,7 @@ from torch import nn
 from fedsir.data.source import Source
 from fedsir.errors import MethodError
 from fedsir.methods.base import Client, Server
-from fedsir.methods.public_batches import PublicBatches, answers, learn
+from fedsir.methods.public_batches import PublicBatches, answers_to, learn
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from tiny_network import Tiny
@@ -76,7 +76,7 @@ def test_without_public_images_it_says_so(make_client: MakeClient) -> None:
 def test_answers_are_probabilities_of_the_training_mode(client: Client) -> None:
     module, public = Tiny(), PublicBatches(client, 1, 5)
     (first, _) = public.images(0, 2)
-    found = answers(module, public.images(0, 2))
+    found = answers_to(module, public.images(0, 2))
     assert found.shape == (10, 10)
     assert found.sum(dim=1).tolist() == pytest.approx([1.0] * 10)
     with torch.no_grad():
@@ -98,8 +98,12 @@ def pairs(n: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def trained(n: int, **settings: object) -> Tiny:
     module = Tiny()
-    learn(module, pairs(n), towards, lr=0.01, weight_decay=0.0, **settings)  # type: ignore[arg-type]
+    learn(module, pairs(n), towards, adam(module), **settings)  # type: ignore[arg-type]
     return module
+
+
+def adam(module: nn.Module) -> Callable[[], torch.optim.Optimizer]:
+    return lambda: torch.optim.Adam(module.parameters(), lr=0.01)
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:
@@ -109,7 +113,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 def test_a_fresh_adam_moves_every_weight_by_the_learning_rate_in_every_step() -> None:
     module = Tiny()
     before = module.head.bias.detach().clone()
-    losses, _ = learn(module, pairs(2)[1:] * 3, towards, lr=0.01, weight_decay=0.0, is_fresh=True)
+    losses, _ = learn(module, pairs(2)[1:] * 3, towards, adam(module), is_fresh=True)
     assert len(losses) == 3 and losses[0] > losses[-1]
     assert torch.allclose(module.head.bias - before, torch.tensor(0.03), atol=1e-5)  # sign of the gradient, 3 times
 
@@ -117,9 +121,9 @@ def test_a_fresh_adam_moves_every_weight_by_the_learning_rate_in_every_step() ->
 def test_a_kept_adam_goes_on_where_it_was() -> None:
     whole = trained(4)
     module = Tiny()
-    _, moments = learn(module, pairs(4)[:2], towards, lr=0.01, weight_decay=0.0)
+    _, moments = learn(module, pairs(4)[:2], towards, adam(module))
     assert {name for values in moments.values() for name in values} == {"step", "exp_avg", "exp_avg_sq"}
-    learn(module, pairs(4)[2:], towards, lr=0.01, weight_decay=0.0, moments=moments)
+    learn(module, pairs(4)[2:], towards, adam(module), moments=moments)
     assert same(module, whole)
     assert not same(trained(4, is_fresh=True), whole)
 

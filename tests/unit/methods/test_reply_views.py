@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fake_federation import trained
 from fedsir.methods.replies import FieldOf, Joined
 
 
@@ -26,19 +27,19 @@ class OnDisk(Mapping[str, Any]):
 
 
 def test_joined_replies_come_in_the_given_order_and_hold_nobody_else() -> None:
-    one, other = OnDisk(a={"n": 1}, c={"n": 3}), OnDisk(b={"n": 2})
+    one, other = OnDisk(a=trained(0, 1), c=trained(0, 3)), OnDisk(b=trained(0, 2))
     joined = Joined(["c", "b", "absent"], one, other)
     assert list(joined) == ["c", "b"] and len(joined) == 2
     assert "a" not in joined and "absent" not in joined
     with pytest.raises(KeyError):
         joined["a"]
     assert (one.read, other.read) == ([], [])
-    assert [reply["n"] for reply in joined.values()] == [3, 2]
+    assert [reply.n_samples for reply in joined.values()] == [3, 2]
     assert (one.read, other.read) == (["c"], ["b"])
 
 
 def test_a_field_of_every_reply() -> None:
-    replies = OnDisk(a={"n": 1, "loss": 0.5}, b={"n": 2, "loss": 0.25})
+    replies = OnDisk(a=trained(0, 1, 0.5), b=trained(0, 2, 0.25))
     losses = FieldOf("loss", replies)
     assert (list(losses), len(losses), replies.read) == (["a", "b"], 2, [])
     assert list(losses.values()) == [0.5, 0.25]

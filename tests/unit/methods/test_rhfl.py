@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fake_federation import Diary, weights
+from fake_federation import FakeFederation, Page, weights
 from fedsir.data.source import Source
 from fedsir.methods.base import Client
-from fedsir.methods.rhfl import RHFL, RHFLState
-from fedsir.methods.rhfl_settings import RHFLConfig
+from fedsir.methods.rhfl import RHFL, FirstAnswers, Learnt, Pretrained, RHFLState
 from fedsir.models.weights import weights_of
 from tiny_network import Tiny
 
@@ -18,13 +17,12 @@ MakeClient = Callable[..., Client]
 
 
 def rhfl(rounds: int = 100, **settings: Any) -> RHFL:
-    return RHFL(RHFLConfig.model_validate({"name": "rhfl", "batch_size": 8, **settings}).resolved(rounds))
+    return RHFL(batch_size=8, **settings).resolved(rounds)
 
 
 def test_pretraining_grows_with_the_rounds() -> None:
     assert [rhfl(rounds).config.pretrain_epochs for rounds in (100, 40, 20, 2, 1)] == [40, 16, 8, 1, 1]
     assert rhfl(100, pretrain_epochs=3).config.pretrain_epochs == 3
-    assert rhfl(100).start_epochs() == 40
 
 
 # ---------------------------------------------------------------- server
@@ -33,11 +31,11 @@ N_BATCHES = 3
 ANSWERS = {"a": [1.0, 0.0], "b": [0.5, 0.5], "c": [0.0, 1.0]}
 
 
-def answer(task: str, client: str) -> dict[str, Any]:
-    reply: dict[str, Any] = {"n_samples": 10, "loss": 2.0, "public_loss": 0.5}
-    if task == "look":
-        reply["n_batches"] = N_BATCHES
-    return reply | {"answers": torch.tensor([ANSWERS[client]] * 4)}
+def answer(task: str, client: str, n_answers: int = 4) -> Any:
+    said = torch.tensor([ANSWERS[client]] * n_answers)
+    if task == "pretrain":
+        return Pretrained(10, 2.0)
+    return FirstAnswers(2.0, N_BATCHES, said) if task == "look" else Learnt(10, 0.5, 2.0, said)
 
 
 def started(*clients: str, losses: dict[str, float] | None = None) -> RHFLState:
@@ -45,35 +43,35 @@ def started(*clients: str, losses: dict[str, float] | None = None) -> RHFLState:
 
 
 def test_the_start_trains_everybody_and_keeps_the_common_model() -> None:
-    fed = Diary("abc", answer, absent=("c",))
+    fed = FakeFederation("abc", answer, absent=("c",))
     state = rhfl().start(fed, weights(7.0))
-    assert fed.pages == [("pretrain", ["a", "b", "c"], {}, {"model": weights(7.0)})]
+    assert fed.pages == [Page("pretrain", ["a", "b"], {}, {"model": weights(7.0)})]
     assert state == RHFLState(model=weights(7.0), started=["a", "b"])
 
 
 def test_a_round_goes_batch_by_batch() -> None:
-    fed = Diary("abc", answer)
+    fed = FakeFederation("abc", answer)
     rhfl().round(1, started(*"abc"), fed)
-    assert [page[0] for page in fed.pages] == ["look", "learn", "learn", "learn"]
-    assert [page[3].get("first") for page in fed.pages] == [None, 0, 1, 2]
-    assert [page[3].get("is_last") for page in fed.pages] == [None, False, False, True]
-    assert len({page[3]["draw"] for page in fed.pages}) == 1
+    assert [page.task for page in fed.pages] == ["look", "learn", "learn", "learn"]
+    assert [page.payload.get("first") for page in fed.pages] == [None, 0, 1, 2]
+    assert [page.payload.get("is_last") for page in fed.pages] == [None, False, False, True]
+    assert len({page.payload["draw"] for page in fed.pages}) == 1
     # Without a history w = 1 / 2 each: a hears half of b's and half of c's answers.
-    told = {k: own["others"][0].tolist() for k, own in fed.pages[1][2].items()}
+    told = {k: own["others"][0].tolist() for k, own in fed.pages[1].each.items()}
     assert told == {"a": [0.25, 0.75], "b": [0.5, 0.5], "c": [0.75, 0.25]}
     assert fed.values["public_loss"] == 0.5
     assert fed.values["weights"] == {"a": 0.5, "b": 0.5, "c": 0.5}
 
 
 def test_one_exchange_a_round_has_all_batches_in_it() -> None:
-    fed = Diary("abc", answer)
+    fed = FakeFederation("abc", answer)
     rhfl(exchange="round").round(1, started(*"abc"), fed)
-    assert [page[0] for page in fed.pages] == ["look", "learn"]
-    assert (fed.pages[1][3]["first"], fed.pages[1][3]["is_last"]) == (0, True)
+    assert [page.task for page in fed.pages] == ["look", "learn"]
+    assert (fed.pages[1].payload["first"], fed.pages[1].payload["is_last"]) == (0, True)
 
 
 def test_losses_are_kept_for_the_next_rounds_weights() -> None:
-    fed = Diary("abc", answer, absent=("c",))
+    fed = FakeFederation("abc", answer, absent=("c",))
     state = rhfl().round(2, started(*"abc", losses={"a": 4.0, "b": 2.0, "c": 9.0}), fed)
     assert state.losses == {"a": 2.0, "b": 2.0, "c": 9.0}  # c was away and keeps its last one
     assert fed.values["weights"]["a"] > fed.values["weights"]["b"]
@@ -81,67 +79,64 @@ def test_losses_are_kept_for_the_next_rounds_weights() -> None:
 
 
 def test_a_late_comer_trains_first() -> None:
-    fed = Diary("abc", answer)
+    fed = FakeFederation("abc", answer)
     state = rhfl().round(5, started("a", "b"), fed)
-    assert fed.pages[0] == ("pretrain", ["c"], {}, {"model": weights(0.0)})
-    assert fed.pages[1][:2] == ("look", ["a", "b", "c"])
+    assert fed.pages[0] == Page("pretrain", ["c"], {}, {"model": weights(0.0)})
+    assert (fed.pages[1].task, fed.pages[1].clients) == ("look", ["a", "b", "c"])
     assert state.started == ["a", "b", "c"]
-    away = Diary("abc", answer, absent=("c",))
+    away = FakeFederation("abc", answer, absent=("c",))
     assert rhfl().round(5, started("a", "b"), away).started == ["a", "b"]
-    assert away.pages[1][1] == ["a", "b"]
+    assert away.pages[1].clients == ["a", "b"]
 
 
 def test_one_client_alone_trains_on_its_own() -> None:
-    fed = Diary("abc", answer, participants=["b"])
+    fed = FakeFederation("abc", answer, participants=["b"])
     rhfl().round(1, started(*"abc"), fed)
-    assert [page[0] for page in fed.pages] == ["look", "learn"]
-    assert fed.pages[1][2] == {"b": {"others": None}}
-    assert fed.pages[1][3]["is_last"]
+    assert [page.task for page in fed.pages] == ["look", "learn"]
+    assert fed.pages[1].each == {"b": {"others": None}}
+    assert fed.pages[1].payload["is_last"]
 
 
 def test_nobody_answers() -> None:
-    fed = Diary("abc", answer, absent=("a", "b", "c"))
+    fed = FakeFederation("abc", answer, absent=("a", "b", "c"))
     before = started(*"abc", losses={"a": 1.0})
     assert rhfl().round(1, before, fed) == before
     assert fed.values["loss"] is None
 
 
-def rubbish(**by_client: dict[str, Any]) -> Callable[[str, str], dict[str, Any]]:
-    return lambda task, client: answer(task, client) | by_client.get(client, {})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"answers": torch.ones(3, 2) / 2}, "its answers are (3, 2), not (4, 2)"),
-        ({"answers": torch.ones(4, 2)}, "its answers are no probabilities"),
-        ({"answers": torch.tensor([[2.0, -1.0]] * 4)}, "its answers are no probabilities"),
-        ({"loss": float("nan")}, "its loss is not a number"),
-    ],
-)
-def test_rubbish_is_left_out_with_its_reason(wrong: dict[str, Any], reason: str) -> None:
-    fed = Diary("abc", rubbish(a=wrong))
+def test_answers_about_another_number_of_images_are_left_out() -> None:
+    fed = FakeFederation("abc", lambda task, client: answer(task, client, n_answers=3 if client == "a" else 4))
     state = rhfl().round(1, started(*"abc"), fed)
-    assert list(fed.failures) == ["a"]
-    assert fed.failures["a"] == reason
-    assert fed.pages[1][1] == ["b", "c"]
+    assert fed.failures == {"a": "it answered 3 public images, not 4"}
+    assert fed.pages[1].clients == ["b", "c"]
     assert "a" not in state.losses
 
 
-def test_who_fails_midway_is_not_asked_again() -> None:
-    fed = Diary("abc", answer)
+@pytest.mark.parametrize("row", [[1.0, 1.0], [2.0, -1.0]])
+def test_answers_that_are_no_probabilities_are_a_fault(row: list[float]) -> None:
+    said = torch.tensor([[0.5, 0.5], row])
+    assert (
+        FirstAnswers(1.0, 1, said).fault()
+        == Learnt(1, None, answers=said).fault()
+        == "answers: a row is no probability"
+    )
+    assert FirstAnswers(1.0, 1, said[:1]).fault() is None
 
-    def reply(task: str, client: str) -> dict[str, Any]:
+
+def test_who_fails_midway_is_not_asked_again() -> None:
+    fed = FakeFederation("abc", answer)
+
+    def reply(task: str, client: str) -> Any:
         fed.absent = ("c",) if len(fed.pages) == 2 else fed.absent  # from the second batch on
         return answer(task, client)
 
     fed.reply = reply
     rhfl().round(1, started(*"abc"), fed)
-    assert [page[1] for page in fed.pages] == [["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"], ["a", "b"]]
+    assert [page.clients for page in fed.pages] == [["a", "b", "c"], ["a", "b", "c"], ["a", "b"], ["a", "b"]]
 
 
 def test_the_state_survives_its_tree() -> None:
-    state = rhfl().round(1, started(*"ab"), Diary("abc", answer))
+    state = rhfl().round(1, started(*"ab"), FakeFederation("abc", answer))
     assert RHFLState.from_tree(state.to_tree()) == state
 
 
@@ -167,7 +162,7 @@ def model_of(client: Client) -> torch.Tensor:
 def test_a_pretrained_client_remembers_its_model(make: MakeClient) -> None:
     client = make()
     reply = rhfl(pretrain_epochs=2).pretrain(client, model=START)
-    assert reply.keys() == {"n_samples", "loss"}  # no model leaves the client
+    assert vars(reply).keys() == {"n_samples", "loss"}  # no model leaves the client
     assert client.state.keys() == {"model"}
     assert int(client.state["model"]["norm.num_batches_tracked"]) == 8  # two epochs of four batches
 
@@ -175,16 +170,14 @@ def test_a_pretrained_client_remembers_its_model(make: MakeClient) -> None:
 def test_a_look_tells_loss_and_first_answers_and_moves_statistics_once(make: MakeClient) -> None:
     client = make(state={"model": START})
     reply = rhfl(public_batch_size=4).look(client, draw=3)
-    assert reply["n_batches"] == 3
-    assert reply["answers"].shape == (4, 10)
-    assert reply["answers"].sum(dim=1).tolist() == pytest.approx([1.0] * 4)
+    assert reply.n_batches == 3
+    assert reply.answers.shape == (4, 10)
+    assert reply.answers.sum(dim=1).tolist() == pytest.approx([1.0] * 4)
     after = client.state["model"]
     assert torch.equal(after["head.weight"], START["head.weight"])
     assert int(after["norm.num_batches_tracked"]) == 4  # own samples, as published; not the public ones
-    assert rhfl(public_batch_size=4, exchange="round").look(make(state={"model": START}), draw=3)["answers"].shape == (
-        12,
-        10,
-    )
+    all_of_them = rhfl(public_batch_size=4, exchange="round").look(make(state={"model": START}), draw=3)
+    assert all_of_them.answers.shape == (12, 10)
 
 
 def uniform(n: int) -> torch.Tensor:
@@ -193,9 +186,10 @@ def uniform(n: int) -> torch.Tensor:
 
 def test_a_step_brings_answers_nearer_to_the_others(make: MakeClient) -> None:
     client, method = make(state={"model": START}), rhfl(public_batch_size=4, lr=0.01)
-    losses = [method.learn(client, draw=3, first=0, is_last=False, others=uniform(4))["public_loss"] for _ in range(5)]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] > 2.3025  # log 10, the entropy of what the others say
+    losses = [method.learn(client, draw=3, first=0, is_last=False, others=uniform(4)) for _ in range(5)]
+    told = [reply.public_loss or 0.0 for reply in losses]
+    assert told == sorted(told, reverse=True)
+    assert told[-1] > 2.3025  # log 10, the entropy of what the others say
 
 
 def test_only_the_last_call_trains_on_own_samples(make: MakeClient) -> None:
@@ -203,8 +197,8 @@ def test_only_the_last_call_trains_on_own_samples(make: MakeClient) -> None:
     midway, last = (make(state={"model": START}) for _ in range(2))
     early = method.learn(midway, draw=3, first=0, is_last=False, others=uniform(4))
     late = method.learn(last, draw=3, first=2, is_last=True, others=uniform(4))
-    assert early.keys() == {"public_loss", "n_samples", "answers"}
-    assert late.keys() == {"public_loss", "n_samples", "loss"}
+    assert (early.loss, late.answers) == (None, None)
+    assert early.answers is not None and late.loss is not None
     assert int(midway.state["model"]["norm.num_batches_tracked"]) == 1
     assert int(last.state["model"]["norm.num_batches_tracked"]) == 1 + 4
 
@@ -233,11 +227,11 @@ def test_small_clients_train_longer_up_to_a_limit(
 def test_answers_in_between_are_of_the_model_that_learnt(make: MakeClient) -> None:
     method = rhfl(public_batch_size=4)
     client = make(state={"model": START})
-    said = method.learn(client, draw=3, first=0, is_last=False, others=uniform(4))["answers"]
+    said = method.learn(client, draw=3, first=0, is_last=False, others=uniform(4)).answers
     public = method.public_batches(client, 3)
     with torch.no_grad():
         expected = client.module(client.state["model"]).train()(next(public.images(1, 2))).softmax(dim=1)
-    assert torch.equal(said, expected)
+    assert said is not None and torch.equal(said, expected)
 
 
 @pytest.mark.parametrize("optimiser", ["fresh", "kept"])
@@ -250,12 +244,7 @@ def test_batch_by_batch_is_one_call_with_the_same_answers(optimiser: str, make: 
         assert ("moments" in several.state) == (optimiser == "kept" and first < 2)
     assert torch.equal(model_of(one), model_of(several))
     assert one.state.keys() == {"model"}
-
-
-def test_fresh_and_kept_optimisers_differ(make: MakeClient) -> None:
-    fresh, kept = (make(state={"model": START}) for _ in range(2))
-    for client, optimiser in ((fresh, "fresh"), (kept, "kept")):
-        rhfl(exchange="round", public_batch_size=4, public_optimiser=optimiser).learn(
-            client, draw=3, first=0, is_last=True, others=uniform(12)
-        )
-    assert not torch.equal(model_of(fresh), model_of(kept))
+    other = make(state={"model": START})
+    settings["public_optimiser"] = "kept" if optimiser == "fresh" else "fresh"
+    rhfl(exchange="round", **settings).learn(other, draw=3, first=0, is_last=True, others=uniform(12))
+    assert not torch.equal(model_of(one), model_of(other))

@@ -1,4 +1,4 @@
-"""The two networks: shapes, names and numbers of parameters, features and head."""
+"""The networks: shapes, names and numbers of parameters, features and head."""
 
 import pytest
 import torch
@@ -108,7 +108,7 @@ def test_resnet18_head_is_fc() -> None:
 
 @pytest.mark.parametrize("is_training", [False, True])
 @pytest.mark.parametrize("size", [8, 12, 32, 33, 64])
-@pytest.mark.parametrize("name", ["resnet18", "small_cnn"])
+@pytest.mark.parametrize("name", ["resnet18", "small_cnn", "strided_cnn"])
 def test_image_sizes(name: str, size: int, is_training: bool) -> None:
     model = build(name, in_channels=1)
     model.train(is_training)
@@ -119,7 +119,7 @@ def test_image_sizes(name: str, size: int, is_training: bool) -> None:
     assert bool((features > 0).any())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "small_cnn"])
+@pytest.mark.parametrize("name", ["resnet18", "small_cnn", "strided_cnn"])
 def test_forward_is_head_of_features_and_everything_learns(name: str) -> None:
     model = build(name)
     images = noise(4, 3, 32, 32)
@@ -150,6 +150,13 @@ def test_resnet18_refuses_other_channels() -> None:
 def test_small_cnn_is_small() -> None:
     assert 30_000 < n_parameters(SmallCNN(n_classes=10, in_channels=1)) < 70_000
     assert 64 <= SmallCNN(n_classes=10, in_channels=1).head.in_features <= 128
+
+
+def test_strides_make_maps_smaller_and_weights_the_same() -> None:
+    small, strided = build("small_cnn"), build("strided_cnn")
+    assert {k: v.shape for k, v in small.state_dict().items()} == {k: v.shape for k, v in strided.state_dict().items()}
+    assert small.body[3](small.body[0](noise(1, 3, 32, 32))).shape == (1, 64, 32, 32)
+    assert strided.body[3](strided.body[0](noise(1, 3, 32, 32))).shape == (1, 64, 8, 8)
 
 
 def test_small_cnn_learns_the_digits_of_one_client() -> None:

@@ -24,7 +24,7 @@ MINE = "f" * 64
 
 def snapshot() -> Snapshot:
     told = {k: OffDiagonal(mean, mean**2, 3) for k, mean in (("a", 0.1), ("b", 0.12), ("ü", 0.8), ("d", 0.82))}
-    split = split_clients(told, unheard={"e": "dropped out"})
+    split = split_clients(told, missing={"e": "dropped out"})
     state = FedSIRState(model=MODEL, split=split, clean_reference={"w": MODEL["w"] * 2, "n": MODEL["n"]})
     client_states = {"a": encode({}), "ü": encode({"corrected_labels": torch.tensor([1, 2, 0])})}
     return Snapshot(4, state, client_states, 12.5)

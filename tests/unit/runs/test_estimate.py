@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from fedsir.data.dealing import build_federation
+from fedsir.data.federation import FederatedData
 from fedsir.data.source import load_source
 from fedsir.errors import DataError
 from fedsir.runs import estimate
@@ -42,6 +45,33 @@ def test_time_grows_with_rounds_and_shrinks_with_workers(tiny: Settings, monkeyp
     assert expected(tiny(participation=0.5))["seconds"] == pytest.approx(60 * 0.5 + 20 * 3 * 0.5 / 3)
     assert expected(tiny())["images_per_second"] == 2
     assert expected(tiny(), workers=4)["memory_bytes"] > expected(tiny())["memory_bytes"]
+
+
+def test_each_call_of_a_client_costs(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 7.0, 1000))
+    # 2 rounds with 1 of 3 clients: a third of the images, and a call each.
+    fedavg = expected(tiny(participation=0.3))
+    assert fedavg["seconds"] == pytest.approx(60 * 2 * 0.3 * 0.5 + 2 * 7 + 20 * 3 * 0.5 / 3)
+
+
+def test_memory_counts_the_maps_of_a_batch_for_every_worker(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = expected(tiny(method={"batch_size": 2}))["memory_bytes"]
+    monkeypatch.setattr(estimate, "kept_bytes", lambda *_: 10**9)
+    large = [expected(tiny(method={"batch_size": 2}), workers)["memory_bytes"] for workers in (1, 2, 3)]
+    assert large[0] - few == pytest.approx(estimate.STEP_SHARE * 2 * 10**9, rel=0.01)
+    assert large[2] - large[1] == pytest.approx(estimate.STEP_SHARE * 2 * 10**9 + estimate.PROCESS, rel=0.01)
+
+
+def test_kept_bytes_are_the_maps_that_the_backward_pass_reads(deal: Callable[..., FederatedData]) -> None:
+    class Doubled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * self.weight * self.weight).relu()  # x, x·w and the result, 8·8 floats each; w is no map
+
+    assert estimate.kept_bytes(deal({"a": [0, 1]}), Doubled()) == 3 * 8 * 8 * 4
 
 
 def test_memory_does_not_grow_without_end_with_the_participants(

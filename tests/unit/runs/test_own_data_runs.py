@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 
 import fedsir
 from fedsir.errors import RunFolderError
+from fedsir.models.build import build_model, training_model
+from fedsir.models.config import IMAGENET_FILES, ModelConfig
+from fedsir.models.resnet18 import ResNet18
+from fedsir.randomness import KeyedRandom
+from fedsir.runs.estimate import plan_run
 from fedsir.runs.recipes import resolve
 from fedsir.runs.result import RunResult
 from fedsir.runs.runner import RunTarget, run_experiment
 
 
-def write_npz(path: Path, change: int = 0) -> None:
+def write_npz(path: Path, change: int = 0, side: int = 8) -> None:
     random = np.random.default_rng(0)
-    images = random.integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    images = random.integers(0, 256, (60, side, side), dtype=np.uint8)
     labels = np.arange(60) % 3
     labels[:3] = (labels[:3] + change) % 3
     np.savez(path, images=images, labels=labels, clients=np.array(["east", "west"] * 30))
@@ -64,3 +71,77 @@ def test_a_run_on_a_relative_path_is_known_from_everywhere(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     elsewhere = resolve("here/run/config.toml")
     assert run_experiment(elsewhere, RunTarget(Path("here/run")))["model_sha256"] == made["model_sha256"]
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """Return a data directory with weights in the form of ImageNet's."""
+    stock = build_model(ModelConfig(name="resnet18"), n_classes=9, in_channels=3, random=KeyedRandom(3))
+    safetensors.torch.save_file(stock.state_dict(), tmp_path / IMAGENET_FILES[1])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("side", "settings", "has_weights", "model"),
+    [
+        (31, {}, True, "small_cnn"),
+        (32, {}, True, "resnet18"),
+        (32, {}, False, "strided_cnn"),
+        (64, {"data": {"image_size": 24}}, True, "small_cnn"),
+        (8, {"data": {"image_size": [40, 32]}}, True, "resnet18"),
+        (8, {"data": {"image_size": [40, 31]}}, False, "small_cnn"),
+        (64, {"model": {"name": "small_cnn"}}, True, "small_cnn"),
+    ],
+)
+def test_the_size_of_own_images_chooses_the_model(
+    weights: Path, side: int, settings: dict[str, Any], has_weights: bool, model: str
+) -> None:
+    write_npz(weights / "own.npz", side=side)
+    tree = {**settings, "data": {"dataset": str(weights / "own.npz"), **settings.get("data", {})}}
+    config = resolve(None, tree, data_dir=weights if has_weights else weights / "none")
+    assert config.model == ModelConfig(name=model, weights="imagenet" if model == "resnet18" else "none")
+    # ResNet-18 learns as on CIFAR-10, small networks from scratch as on digits.
+    other = resolve("cifar10" if model == "resnet18" else "digits").method
+    assert (config.method.lr, config.method.epochs) == (other.lr, other.epochs)
+    assert config.tree()["method"]["identify"]["split"] == "auto"
+    # A recipe that is named stays, and a permission to download counts as weights.
+    assert resolve("own-data", tree, data_dir=weights).model.name in ("small_cnn", "strided_cnn")
+    wished = resolve(None, tree, data_dir=weights / "none", download=True).model.name
+    assert wished == ("resnet18" if model == "strided_cnn" else model)
+
+
+def test_a_run_on_own_photos_says_which_model_it_used_and_goes_on_with_it(weights: Path) -> None:
+    write_npz(weights / "own.npz", side=36)  # beyond the compact twin
+    tree = {"rounds": 1, "method": {"name": "fedavg"}, "data": {"dataset": str(weights / "own.npz")}}
+    config = resolve(None, tree, data_dir=weights)
+    result = run_experiment(config, RunTarget(weights / "run", data_dir=weights))
+    assert 'name = "resnet18"' in (weights / "run" / "config.toml").read_text()
+    assert isinstance(result.model(), ResNet18)
+    again = resolve(str(weights / "run" / "config.toml"), data_dir=weights / "none")  # though weights have gone since
+    assert run_experiment(again, RunTarget(weights / "run", data_dir=weights)) == result
+
+
+def test_a_plan_offers_the_weights_that_are_missing(weights: Path) -> None:
+    write_npz(weights / "own.npz", side=32)
+    tree = {"method": {"name": "fedavg"}, "data": {"dataset": str(weights / "own.npz")}}
+    there, missing = (weights, weights / "none")
+    planned = plan_run(resolve(None, tree, data_dir=missing), workers=1, data_dir=missing)
+    assert planned["estimate"]["model"] == "strided_cnn"
+    assert "--download" in planned["notes"][-1]
+    assert not plan_run(resolve(None, tree, data_dir=there), workers=1, data_dir=there)["notes"]
+
+
+def test_images_in_memory_choose_as_files_do(weights: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (60, 32, 32), dtype=np.uint8)
+    data = fedsir.FederatedData.from_arrays(images, np.arange(60) % 3, np.arange(60) // 30)
+    for where, features in ((weights, 512), (weights / "none", 128)):
+        with fedsir.simulate(data, "fedavg", rounds=1, data_dir=where) as simulation:
+            next(iter(simulation))
+            assert simulation.model().head.in_features == features
+
+
+def test_resnet18_takes_the_slow_path_at_224() -> None:
+    stock = build_model(
+        ModelConfig(name="resnet18"), n_classes=3, in_channels=3, random=KeyedRandom(0), image_size=(224, 224)
+    )
+    assert training_model(stock, "resnet18", (224, 224)) is stock

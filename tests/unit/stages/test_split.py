@@ -46,7 +46,7 @@ def test_the_smaller_group_may_be_the_noisy_one() -> None:
 
 def test_clients_that_could_not_be_assessed_are_neither_clean_nor_noisy() -> None:
     clients = TWO_GROUPS | {"one": OffDiagonal(NAN, NAN, 1), "odd": OffDiagonal(NAN, 0.1, 5)}
-    split = split_clients(clients, unheard={"gone": "dropped out"})
+    split = split_clients(clients, missing={"gone": "dropped out"})
     assert split.not_assessed["gone"] == "dropped out"
     assert split.not_assessed["one"] == "only 1 usable class(es); two are needed"
     assert split.not_assessed["odd"] == "its class similarities are not finite"
@@ -81,7 +81,7 @@ def test_one_client_is_clean() -> None:
 def test_no_client_at_all() -> None:
     split = split_clients({})
     assert (split.clean, split.noisy, split.posterior_noisy, split.evidence) == ((), (), {}, None)
-    assert split_clients({}, unheard={"a": "died"}).untrusted == ("a",)
+    assert split_clients({}, missing={"a": "died"}).untrusted == ("a",)
 
 
 def test_two_clients_that_differ_are_split() -> None:
@@ -149,7 +149,7 @@ def test_evidence_by_hand() -> None:
 
 def test_a_split_survives_json() -> None:
     clients = TWO_GROUPS | {"x": OffDiagonal(0.1, 0.2, 1)}
-    split = split_clients(clients, unheard={"y": "failed"})
+    split = split_clients(clients, missing={"y": "failed"})
     tree = json.loads(json.dumps(dataclasses.asdict(split)))
     assert ClientSplit.from_tree(tree) == split
     older = tree | {"noisy": [*tree["noisy"], "y", "x"]}  # the not assessed were among the noisy

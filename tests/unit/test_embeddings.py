@@ -1,0 +1,215 @@
+"""`fedsir.identify` and `fedsir.relabel` on arrays: verdicts, kinds of input, scores, faults."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedsir
+from fedsir.errors import DataError, FedsirError
+
+N_CLASSES, N_CLIENTS, EACH, D = 6, 8, 120, 24
+BAD = (2, 5)
+
+
+def federation(
+    noise_rate: float = 0.5, bad: tuple[int, ...] = BAD, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return features (n, d), given labels, client numbers and true labels (n,) of clients, some of them noisy."""
+    rng = np.random.default_rng(seed)
+    centres = np.abs(rng.normal(size=(N_CLASSES, D))) * 2
+    true = rng.integers(0, N_CLASSES, N_CLIENTS * EACH)
+    clients = np.repeat(np.arange(N_CLIENTS), EACH)
+    features = np.abs(centres[true] + rng.normal(size=(len(true), D)) * 0.6).astype(np.float32)
+    is_wrong = np.isin(clients, bad) & (rng.random(len(true)) < noise_rate)
+    labels = np.where(is_wrong, (true + rng.integers(1, N_CLASSES, len(true))) % N_CLASSES, true)
+    return features, labels, clients, true
+
+
+def test_it_names_the_noisy_clients_and_repairs_their_labels() -> None:
+    features, labels, clients, true = federation()
+    found = fedsir.identify(features, labels, clients)
+    fixed = fedsir.relabel(features, labels, clients, found)
+    assert (found.noisy, found.two_groups) == (BAD, "found")
+    assert set(found.clean) == set(range(N_CLIENTS)) - set(BAD) and found.not_assessed == {}
+    assert str(found) == "2 of 8 clients look noisy: 2, 5"
+    on_noisy = np.isin(clients, BAD)
+    assert (labels != true)[on_noisy].mean() > 0.4
+    assert (fixed.labels != true)[on_noisy].mean() < 0.05
+    assert (fixed.labels == labels)[~on_noisy].all(), "clean clients keep their labels"
+    assert fixed.score.min() >= 0 and fixed.score.max() <= 1
+    assert fixed.score[labels != true].mean() < 0.5 < fixed.score[labels == true].mean()
+
+
+def test_nobody_is_accused_where_nobody_is_noisy() -> None:
+    features, labels, clients, _ = federation(noise_rate=0.0, seed=1)
+    found = fedsir.identify(features, labels, clients)
+    assert (found.noisy, found.two_groups, set(found.probability_noisy.values())) == ((), "not found", {0.0})
+    fixed = fedsir.relabel(features, labels, clients, found)
+    assert not fixed.is_changed.any() and not fixed.is_undecided.any()
+    forced = fedsir.identify(features, labels, clients, split="always")
+    assert forced.noisy and forced.two_groups == "asked for"
+
+
+def test_a_client_of_one_class_is_not_assessed_and_keeps_its_labels() -> None:
+    features, labels, clients, _ = federation()
+    clients = np.where((clients == 0) & (labels != 3), 1, clients)
+    found = fedsir.identify(features, labels, clients)
+    assert found.not_assessed == {0: "only 1 usable class(es); two are needed"}
+    assert found.verdict(0) == "not assessed" and 0 not in found.clean + found.noisy
+    assert not fedsir.relabel(features, labels, clients, found).is_changed[clients == 0].any()
+
+
+def as_words(values: np.ndarray) -> np.ndarray:
+    return np.array([f"no. {value}" for value in values])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        as_words,
+        lambda values: values.tolist(),
+        lambda values: torch.from_numpy(values),
+        lambda values: pd.Series(as_words(values)),
+        lambda values: pd.Categorical(as_words(values)),
+        lambda values: np.array([f"no. {value}".encode() for value in values]),
+        lambda values: [(int(value), "part") for value in values],
+    ],
+    ids=["text", "list", "tensor", "column", "categories", "bytes", "tuples"],
+)
+def test_names_of_any_kind_give_the_same_verdict(kind: Callable[[np.ndarray], Any]) -> None:
+    features, labels, clients, _ = federation()
+    plain = fedsir.relabel(features, labels, clients)
+    named = kind(clients)
+    if isinstance(named, list) and isinstance(named[0], tuple):
+        named, own_labels = _objects(named), _objects(kind(labels))
+    else:
+        own_labels = kind(labels)
+    found = fedsir.identify(pd.DataFrame(features), own_labels, named)
+    fixed = fedsir.relabel(torch.from_numpy(features), own_labels, named, found)
+    assert [str(client).strip("b'") for client in found.noisy] == [
+        str(client).strip("b'") for client in dict.fromkeys(np.asarray(named)[np.isin(clients, BAD)].tolist())
+    ]
+    assert np.array_equal(fixed.is_changed, plain.is_changed)
+    expected = np.asarray(kind(plain.labels)) if not isinstance(named, np.ndarray) or named.dtype != object else None
+    assert expected is None or fixed.labels.tolist() == expected.tolist()
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_the_samples_does_not_matter(random: Any) -> None:
+    features, labels, clients, _ = federation()
+    order = np.array(random.sample(range(len(labels)), len(labels)))
+    before = fedsir.relabel(features, labels, clients)
+    after = fedsir.relabel(features[order], labels[order], clients[order])
+    assert np.array_equal(before.labels[order], after.labels)
+    np.testing.assert_allclose(before.score[order], after.score, atol=1e-6)
+
+
+def test_frames_have_a_row_per_client_and_per_sample() -> None:
+    features, labels, clients, _ = federation()
+    found = fedsir.identify(features, labels, clients)
+    frame = found.to_frame().set_index("client")
+    assert frame.loc[2, ["verdict", "samples", "classes"]].tolist() == ["noisy", EACH, N_CLASSES]
+    assert frame.loc[2, "mean"] == found.statistics[2][0] > frame.loc[0, "mean"]
+    fixed = fedsir.relabel(features, labels, clients, found)
+    samples = fixed.to_frame()
+    assert len(samples) == len(labels) and samples["is_changed"].sum() == fixed.is_changed.sum()
+    assert samples["corrected"].tolist() == fixed.labels.tolist()
+
+
+def test_without_pandas_a_frame_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fedsir.identify(*federation()[:3])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(FedsirError, match="pip install pandas"):
+        found.to_frame()
+
+
+def test_a_score_is_half_for_a_class_that_no_clean_client_has() -> None:
+    features, labels, clients, _ = federation()
+    labels = np.where((labels == 4) & ~np.isin(clients, BAD), 3, labels)
+    fixed = fedsir.relabel(features, labels, clients, found=BAD)
+    assert set(fixed.score[labels == 4]) == {0.5}
+    assert not (fixed.labels[fixed.is_changed] == 4).any()
+
+
+def test_the_rule_follows_the_number_of_samples_per_class() -> None:
+    features, labels, clients, _ = federation()
+    few = fedsir.relabel(features, labels, clients, found=BAD)
+    assert few.rule == "direction", "20 samples a class, 24 features"
+    many = fedsir.relabel(features[:, :4], labels, clients, found=BAD)
+    assert many.rule == "agreement"
+    assert fedsir.relabel(features, labels, clients, found=BAD, rule="residual").rule == "residual"
+
+
+FAULTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
+    "lengths differ": (lambda a: a | {"labels": a["labels"][:-1]}, "labels have shape"),
+    "no rows": (lambda a: {k: v[:0] for k, v in a.items()}, "no rows"),
+    "no columns": (lambda a: a | {"features": a["features"][:, :0]}, "no columns"),
+    "one axis": (lambda a: a | {"features": a["features"][:, 0]}, "expected \\(samples, features\\)"),
+    "text as features": (lambda a: a | {"features": a["features"].astype(str)}, "must be numbers"),
+    "one client": (lambda a: a | {"clients": ["a"] * len(a["labels"])}, "all samples are of 'a'"),
+    "one class": (lambda a: a | {"labels": a["labels"] * 0}, "all are 0"),
+    "float labels": (lambda a: a | {"labels": a["labels"] / 2}, "whole numbers or names; .astype"),
+    "a missing client": (lambda a: a | {"clients": [None, *a["clients"].tolist()[1:]]}, "row 0 is missing"),
+    "lists as clients": (lambda a: a | {"clients": _objects([[1]] * len(a["labels"]))}, "not hashable"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), FAULTS.values(), ids=FAULTS)
+def test_bad_arrays_are_one_clear_line(change: Callable[[dict[str, Any]], dict[str, Any]], message: str) -> None:
+    features, labels, clients, _ = federation()
+    arrays = change({"features": features, "labels": labels, "clients": clients})
+    for function in (fedsir.identify, fedsir.relabel):
+        with pytest.raises(ValueError, match=message) as caught:
+            function(**arrays)
+        assert isinstance(caught.value, DataError) and "\n" not in str(caught.value)
+
+
+def test_nan_is_named_by_its_row() -> None:
+    features, labels, clients, _ = federation()
+    features[7, 3] = np.nan
+    with pytest.raises(DataError, match="row 7 holds NaN"):
+        fedsir.identify(features, labels, clients)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"), [(("x",), "no client 'x'"), (range(N_CLIENTS), "no client is clean")], ids=["unknown", "all"]
+)
+def test_noisy_clients_that_cannot_be(found: Any, message: str) -> None:
+    features, labels, clients, _ = federation()
+    with pytest.raises(DataError, match=message):
+        fedsir.relabel(features, labels, clients, found)
+
+
+def test_words_that_are_no_choice_are_refused() -> None:
+    features, labels, clients, _ = federation()
+    with pytest.raises(DataError, match="split must be"):
+        fedsir.identify(features, labels, clients, split="perhaps")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="rule must be"):
+        fedsir.relabel(features, labels, clients, rule="vote")  # type: ignore[arg-type]
+
+
+def test_none_of_it_loads_torch() -> None:
+    code = """
+import sys, numpy as np, fedsir
+rng = np.random.default_rng(0)
+features, labels, clients = rng.random((200, 8)), rng.integers(0, 4, 200), rng.integers(0, 5, 200)
+fedsir.relabel(features, labels, clients, fedsir.identify(features, labels, clients, split="always"))
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
