@@ -147,7 +147,7 @@ def parse_assignment(text: str, option: str = "--set") -> Tree:
     key, equals, value_text = text.partition("=")
     key = key.strip()
     if not equals or not key or not all(key.split(".")):
-        raise ConfigError(f"{option} {shortened(text)}: give a key and a value, as in {option} method.lr=0.001.")
+        raise ConfigError(f"{option} {text[:100]}: give a key and a value, as in {option} method.lr=0.001.")
     try:
         read = tomllib.loads(f"value = {value_text}")
     except (ValueError, RecursionError):  # text, also that of a number with thousands of digits

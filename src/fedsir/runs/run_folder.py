@@ -282,8 +282,7 @@ def _usable(path: Path) -> Iterator[None]:
     except FileExistsError:
         raise RunFolderError(f"{path} is a file: --out must name a folder.") from None
     except OSError as problem:
-        where = problem.filename or path
-        raise RunFolderError(f"Cannot use {where}: {problem.strerror}. Choose another --out.") from None
+        raise RunFolderError(f"Cannot use {path}: {problem.strerror}. Choose another --out.") from None
 
 
 def usable_folder(path: Path) -> Path:

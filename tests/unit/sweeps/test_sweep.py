@@ -215,8 +215,8 @@ def test_a_fault_in_a_method_is_told_with_its_line(tmp_path: Path) -> None:
     broken = resolve("digits", {"data": DATA, "method": {"name": f"{tmp_path / 'broken.py'}:Broken"}})
     (job,) = jobs_for([broken], tmp_path / "sweep")
     outcome = run_jobs([job], Diary())
-    where = f"{tmp_path / 'broken.py'}, line 7,"
-    assert outcome.failures == {job.name: f"Round 0: {where} failed: KeyError: 'no such key'."}
+    where = f"{tmp_path / 'broken.py'}, line 7"
+    assert outcome.failures == {job.name: f"Round 0: {where}: KeyError: 'no such key'."}
 
 
 def test_two_failures_for_one_reason_in_two_folders_are_enough(tmp_path: Path) -> None:
