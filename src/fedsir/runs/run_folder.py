@@ -221,8 +221,12 @@ class RunFolder:
             with _usable(self.path):
                 path.unlink(missing_ok=True)
 
-    def read_checkpoint(self) -> tuple[int, bytes] | None:
-        """Return round and content of the newest checkpoint, None if there is none; a damaged one is an error."""
+    def checkpoint_round(self) -> int:
+        """Return the round that the newest checkpoint is named after, -1 if there is none."""
+        return max((int(match[1]) for match, _ in self._checkpoints()), default=-1)
+
+    def read_checkpoint(self) -> bytes | None:
+        """Return the newest checkpoint, None if there is none; a damaged one is an error."""
         found = self._checkpoints()
         if not found:
             return None
@@ -236,7 +240,7 @@ class RunFolder:
                 f"{path} is damaged (its content does not match the hash in its name): remove the folder and "
                 "run the command again, or restore the file from a copy."
             )
-        return int(match[1]), content
+        return content
 
     def _checkpoints(self) -> list[tuple[re.Match[str], Path]]:
         paths = sorted(self.path.glob("checkpoint-*.safetensors"), key=lambda path: path.name)

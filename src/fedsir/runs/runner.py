@@ -127,11 +127,10 @@ def _checkpoint(
     config: RunConfig, folder: RunFolder, method: AnyMethod, data: FederatedData, model: InitialModel
 ) -> Snapshot | None:
     """Return where an earlier attempt stopped, None if it never came to round 0; forget what came after it."""
-    stored = folder.read_checkpoint()
-    if stored is None:
+    t, content = folder.checkpoint_round(), folder.read_checkpoint()
+    if content is None:
         folder.drop_metrics_after(-1)
         return None
-    t, content = stored
     form = Form.of(model.weights, classes=data.n_classes, features=model.n_features)
     try:
         found = checkpoint.from_bytes(content, method.State, form, data.size_by_client, config.sha256)

@@ -75,7 +75,7 @@ def test_a_checkpoint_that_fails_leaves_the_one_before(
     with pytest.raises(RunFolderError, match="checkpoint-000004"):
         folder.write_checkpoint(4, b"four")
     assert contents(tmp_path) == {checkpoint_name(3, b"three"): b"three"}
-    assert folder.read_checkpoint() == (3, b"three")
+    assert folder.read_checkpoint() == b"three"
 
 
 def test_numbers_that_json_has_no_word_for_become_null(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_newest_of_two_checkpoints_counts(tmp_path: Path) -> None:
     # A kill between writing one and removing the one before leaves both.
     for t in (9, 10):
         (tmp_path / checkpoint_name(t, b"state %d" % t)).write_bytes(b"state %d" % t)
-    assert RunFolder(tmp_path).read_checkpoint() == (10, b"state 10")
+    assert RunFolder(tmp_path).read_checkpoint() == b"state 10"
     RunFolder(tmp_path).drop_older_checkpoints()
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"state 10"]
 
