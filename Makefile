@@ -1,6 +1,7 @@
 # make demo   the main job, from a fresh machine          make test      the default tests
 # make lint   format, lint, types, import layers          make test-all  slow tests too
 # make bench  speed, memory, scale                        make results   tables in results/ and docs/ from committed runs
+# make docs   docs/privacy.md from the reply types
 #
 # PIP_OPTIONS is handed to every pip install (another index, a proxy, …); PYTHON is what makes the environment.
 
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS ?= -n 2
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all lint format bench results clean
+.PHONY: setup demo test test-all lint format bench results docs clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -47,6 +48,9 @@ bench: setup
 
 results: setup
 	$(BIN)/python results/refresh.py
+
+docs: setup
+	$(BIN)/python docs/make_privacy.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -117,10 +117,11 @@ def settings(
             "noisy_clients": max(1, round(NOISY_SHARE * n_clients)),
         },
         "model": {"name": "small_cnn"},
-        "method": {"name": method},
+        "method": {"name": method, "batch_size": 32, "epochs": 1},  # whatever the recipe says: old results compare
     }
     if method == "fedsir":
-        tree["method"] |= {"identify": {"epochs": 1, "min_class_samples": 1}, "relabel": {"every": 1, "min_samples": 1}}
+        relabel = {"every": 1, "min_samples": 1, "rule": "agreement"}
+        tree["method"] |= {"identify": {"epochs": 1, "min_class_samples": 1}, "relabel": relabel}
     return resolve("digits", tree)
 
 

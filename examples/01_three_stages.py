@@ -32,12 +32,12 @@ for k in REALLY_NOISY:
 
 # Stage I, on each client: how alike are my classes? Only two numbers leave the client.
 collected = {k: class_features(features[k], given[k], N_CLASSES) for k in names}
-told = {k: off_diagonal_stats(class_similarity(class_directions(collected[k]))) for k in names}
-for k, numbers in told.items():
+statistics = {k: off_diagonal_stats(class_similarity(class_directions(collected[k]))) for k in names}
+for k, numbers in statistics.items():
     print(f"Stage I    {k:6} mean similarity of classes {numbers.mean:.3f}, energy {numbers.energy:.3f}")
 
 # Stage I, on the server: two groups?
-split = split_clients(told, "auto")
+split = split_clients(statistics, "auto")
 assert split.evidence is not None, "six different clients can be compared"
 print(f"Stage I    p-value {split.evidence.p_value:.4f}, groups {split.evidence.separation:.0f} spreads apart")
 print(f"Stage I    noisy clients: {', '.join(split.noisy)}")

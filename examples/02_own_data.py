@@ -3,7 +3,6 @@
 The data are 1,000 of scikit-learn's digits, dealt to four sites; the labels of "cadiz" are shuffled.
 """
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -30,15 +29,16 @@ def main() -> None:
         write_npz(data)
         # split = "auto", the default for own data, asks for more evidence than one site of four can give.
         result = fedsir.run(dataset=data, rounds=3, settings={"method.identify.split": "always"}, out=out)
-        split = json.loads((out / "identification.json").read_text(encoding="utf-8"))["split"]
-        labels = json.loads((out / "relabelling.json").read_text(encoding="utf-8"))["by_client"]
+        split, labels = result.split, result.labels()
 
-    for site, (similarity, _) in split["statistics"].items():
-        verdict = "noisy" if site in split["noisy"] else "clean"
-        changed = labels[site]["n_changed"] / labels[site]["n"]
+    assert split is not None and split.evidence is not None, "four different sites can be compared"
+    for site, (similarity, _) in split.statistics.items():
+        verdict = "noisy" if site in split.noisy else "clean"
+        own = [row for row in labels if row["client"] == site]
+        changed = sum(row["given"] != row["corrected"] for row in own) / len(own)
         print(f"{site:7} {verdict}   similarity of classes {similarity:.2f}   labels changed {changed:.0%}")
-    evidence = split["evidence"]
-    print(f"evidence for two groups: {evidence['separation']:.0f} spreads apart, p-value {evidence['p_value']:.3f}")
+    evidence = split.evidence
+    print(f"evidence for two groups: {evidence.separation:.0f} spreads apart, p-value {evidence.p_value:.3f}")
     print(f"noisy: {', '.join(result['noisy_clients'])}")
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from pydantic import Field
 
 import fedsir
-from fedsir.methods.base import Federation, MethodConfig, ServerState
-from fedsir.methods.fedavg import FedAvg, average_by_samples, mean_loss
+from fedsir.methods.averaging import average_by_samples, mean_loss
+from fedsir.methods.base import Federation, ServerState
+from fedsir.methods.fedavg import FedAvg
+from fedsir.methods.settings import MethodConfig
 
 
 class EasyHalf(FedAvg):  # FedAvg's client half: its task `train` replies with model, n_samples, loss
@@ -22,11 +24,11 @@ class EasyHalf(FedAvg):  # FedAvg's client half: its task `train` replies with m
 
     def round(self, t: int, state: ServerState, fed: Federation) -> ServerState:
         del t  # every round is alike
-        replies = fed.ask("train", fed.participants, model=state.model)
+        replies = fed.ask(self.train, fed.participants, model=state.model)
         if not replies:
             return state
         n_kept = max(1, round(self.config.keep * len(replies)))
-        by_loss = sorted(replies, key=lambda client: replies[client]["loss"])
+        by_loss = sorted(replies, key=lambda client: replies[client].loss)
         kept = {client: replies[client] for client in by_loss[:n_kept]}
         fed.record(loss=mean_loss(kept), kept=sorted(kept))
         return ServerState(model=average_by_samples(kept))

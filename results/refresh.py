@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -51,12 +52,12 @@ def commands() -> dict[tuple[str, ...], str | None]:
     return cifar | digits
 
 
-def digits_results() -> dict[str, Any]:
-    """Return what `fedsir sweep results/digits/sweep.toml --json` prints once all runs are finished."""
-    jobs = jobs_for(read_sweep(RESULTS / "digits" / "sweep.toml"), RESULTS / "digits" / "runs")
+def digits_results(sweep: str) -> dict[str, Any]:
+    """Return what `fedsir sweep results/digits/SWEEP.toml --json` prints once all runs are finished."""
+    jobs = jobs_for(read_sweep(RESULTS / "digits" / f"{sweep}.toml"), RESULTS / "digits" / "runs")
     results = {job.name: job.result() for job in jobs}
     if missing := [name for name, result in results.items() if result is None]:
-        raise SystemExit(f"results/digits/runs lacks {len(missing)} run(s) of the sweep, the first is {missing[0]}.")
+        raise SystemExit(f"results/digits/runs lacks {len(missing)} run(s) of {sweep}.toml, the first is {missing[0]}.")
     for name, result in results.items():
         assert result is not None, "none is missing"
         result["run_dir"] = f"results/digits/runs/{name}"
@@ -65,23 +66,48 @@ def digits_results() -> dict[str, Any]:
 
 def digits_table() -> str:
     """Return one table of the comparisons on digits: a row per method, a column per noise rate."""
-    rows = {name: [_cell(_compared(rate)[name]) for rate in NOISE_RATES] for name in METHODS}
-    return _table({METHODS[name]: cells for name, cells in rows.items()} | _without_noise("digits"))
+    rows = {METHODS[name]: [_cell(_compared(rate)[name]) for rate in NOISE_RATES] for name in METHODS}
+    without_noise = [result["accuracy"] for name, result in _stored("sweep").items() if "-n0-" in name]
+    return _table(rows | {"FedAvg, no noise": [_spread(without_noise)] * len(NOISE_RATES)})
 
 
-def longer_table() -> str:
-    """Return the same of those that had ten more rounds, beside FedSIR, whose Stage I has ten epochs."""
+def found_table() -> str:
+    """Return clients on the right side and label noise, a row per method that tells clients apart or repairs labels."""
     rows = {
-        METHODS[name]: [_spread(_accuracies("longer", f"-{name}-a2-n{rate}-")) for rate in NOISE_RATES]
-        for name in ("fedavg", "fedcorr", "fedelc", "fednoro")
+        name: [_found(_compared(rate)[name]) for rate in NOISE_RATES]
+        for name in METHODS
+        if _compared(NOISE_RATES[0])[name]["identification"] is not None
     }
-    fedsir = {"FedSIR, 20 rounds": [_cell(_compared(rate)["fedsir"]) for rate in NOISE_RATES]}
-    return _table(rows | _without_noise("longer") | fedsir)
+    return _table({METHODS[name]: cells for name, cells in rows.items()})
+
+
+def demo_table() -> str:
+    """Return what the demo compares, a row per seed."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for result in _stored("demo").values():
+        found.setdefault((result["method"], result["rounds"]), []).append(result)
+    fedavg, longer, fedsir = found["fedavg", 20], found["fedavg", 25], found["fedsir", 20]
+    lines = [
+        "| seed | FedAvg | FedAvg, 25 rounds | FedSIR | identification | label noise of the noisy clients |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for three in zip(fedavg, longer, fedsir, strict=True):
+        cells = [f"{100 * r['accuracy']:.1f} ± {100 * r['accuracy_half_width']:.1f}" for r in three]
+        lines.append(_row(str(three[0]["seed"]), *cells, _identified(three[2:]), _noise(three[2:])))
+    means = [_spread([r["accuracy"] for r in column]) for column in (fedavg, longer, fedsir)]
+    return "\n".join([*lines, _row("mean (sd over seeds)", *means, _identified(fedsir), _noise(fedsir)), ""])
+
+
+DIGITS_TABLES = {"table.md": digits_table, "found.md": found_table, "demo.md": demo_table}
 
 
 def _table(rows: dict[str, list[str]]) -> str:
     lines = ["| method | " + " | ".join(f"{float(rate):.0%}" for rate in NOISE_RATES) + " |", "|---|---:|---:|---:|"]
-    return "\n".join([*lines, *(f"| {title} | " + " | ".join(cells) + " |" for title, cells in rows.items()), ""])
+    return "\n".join([*lines, *(_row(title, *cells) for title, cells in rows.items()), ""])
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _compared(rate: str) -> dict[str, dict[str, Any]]:
@@ -93,13 +119,22 @@ def _cell(row: dict[str, Any]) -> str:
     return f"{100 * row['accuracy']:.1f} ({100 * row['seed_spread']:.1f}){star}"
 
 
-def _without_noise(file: str) -> dict[str, list[str]]:
-    return {"FedAvg, no noise": [_spread(_accuracies(file, "-n0-"))] * len(NOISE_RATES)}
+def _found(row: dict[str, Any]) -> str:
+    return f"{100 * row['identification']:.0f}, {100 * row['noise_before']:.0f} → {100 * row['noise_after']:.0f}"
 
 
-def _accuracies(file: str, part_of_name: str) -> list[float]:
-    results = json.loads((RESULTS / f"digits/{file}.json").read_text())["results"]
-    return [result["accuracy"] for name, result in results.items() if part_of_name in name]
+def _identified(results: Sequence[dict[str, Any]]) -> str:
+    return f"{100 * mean(result['identification_accuracy'] for result in results):.0f}"
+
+
+def _noise(results: Sequence[dict[str, Any]]) -> str:
+    before, after = (100 * mean(result[name] for result in results) for name in ("noise_before", "noise_after"))
+    return f"{before:.1f} → {after:.1f}"
+
+
+def _stored(sweep: str) -> dict[str, dict[str, Any]]:
+    results: dict[str, dict[str, Any]] = json.loads((RESULTS / f"digits/{sweep}.json").read_text())["results"]
+    return results
 
 
 def _spread(accuracies: list[float]) -> str:
@@ -131,9 +166,10 @@ def main() -> None:
         done = subprocess.run([sys.executable, "-m", "fedsir", *words], cwd=ROOT, stdout=subprocess.PIPE, check=True)
         if file is not None:
             _write(RESULTS / file, _pretty(json.loads(done.stdout)))
-    _write(RESULTS / "digits/digits.json", _pretty(digits_results()))
-    _write(RESULTS / "digits/table.md", digits_table())
-    _write(RESULTS / "digits/longer.md", longer_table())
+    for sweep in ("sweep", "demo"):
+        _write(RESULTS / f"digits/{sweep}.json", _pretty(digits_results(sweep)))
+    for file, table in DIGITS_TABLES.items():
+        _write(RESULTS / "digits" / file, table())
     _write(PAGE, filled(PAGE.read_text(encoding="utf-8")))
 
 

@@ -20,7 +20,7 @@ def demo(
     workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
-    """See FedSIR find noisy clients, repair their labels and beat plain averaging (about half a minute)."""
+    """See FedSIR find noisy clients, repair their labels and beat plain averaging (about a minute)."""
     results = {}
     for method in ("fedavg", "fedsir"):
         tree = {"seed": seed, "method": {"name": method}, "data": {"noise_rate": noise_rate}}

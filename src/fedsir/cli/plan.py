@@ -81,7 +81,7 @@ def _print(planned: dict[str, Any]) -> None:
         f"{options.size(estimate['memory_bytes'])} of memory, "
         f"{options.size(estimate['model_bytes'])} per model on the wire",
     )
-    cost = estimate["ms_per_image"]
+    cost = 1000 / estimate["images_per_second"]
     console.print(
         f"({estimate['model']}: {cost:,.{0 if cost >= 10 else 1}f} ms per image and training pass, timed just now on "
         "one core of this machine)",

@@ -29,10 +29,17 @@ def load_federation(
     config: DataConfig, *, seed: int, data_dir: Path | None = None, download: bool = False
 ) -> FederatedData:
     """Return the federation that ``config`` describes, from where its data lie."""
+    source, public = load_images(config, seed=seed, data_dir=data_dir, download=download)
+    return build_federation(config, source, seed=seed, public=public)
+
+
+def load_images(
+    config: DataConfig, *, seed: int, data_dir: Path | None = None, download: bool = False
+) -> tuple[Source, Images | None]:
+    """Return what `build_federation` deals: the data set, and the public images if data.public names any."""
     where = data_directory(data_dir)
     source = load_source(config.dataset, data_dir=where, seed=seed, download=download, image_size=config.image_size)
-    public = load_public(config, data_dir=where, seed=seed, download=download)
-    return build_federation(config, source, seed=seed, public=public)
+    return source, load_public(config, data_dir=where, seed=seed, download=download)
 
 
 def build_federation(config: DataConfig, source: Source, *, seed: int, public: Images | None = None) -> FederatedData:

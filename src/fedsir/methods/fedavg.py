@@ -20,6 +20,6 @@ class FedAvg(Method[MethodConfig, ServerState]):
 
     @client_task
     def train(self, client: Client, model: Weights) -> Trained:
-        """Train on the given labels."""
+        """Train on the given labels; asked of the participants of every round."""
         module = client.module(model)
         return trained(client, module, train_with(self, client, module, cross_entropy))

@@ -158,7 +158,7 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
 
     @client_task
     def visit(self, client: Client, model: Weights, noise_level: float) -> Visited:
-        """Train near the global model, the nearer the noisier; measure how the predictions spread."""
+        """Train near the global model, measure how the predictions spread; asked of one after the other in stage 1."""
         module = client.module(model)
         loss = self.train_locally(client, module, proximal_weight=self.config.proximal_weight * noise_level)
         predicted = predictions(client, module, is_augmented=True).cpu()
@@ -173,7 +173,7 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
 
     @client_task
     def correct(self, client: Client, model: Weights) -> Corrected:
-        """Estimate the share of wrong labels; of these, correct those of the highest loss that the model is sure of."""
+        """Correct the labels of the highest loss that the model is sure of; asked of noisy clients in stage 1."""
         losses = client.state["losses"]
         level = maths.noise_level(losses)
         self.replace_labels(client, model, maths.highest(losses, level * self.config.relabel_share))
@@ -181,7 +181,10 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
 
     @client_task
     def train(self, client: Client, model: Weights, corrects: bool) -> TrainedOnCorrected:
-        """Train on the labels as corrected so far; on request, first correct all of which the model is sure."""
+        """Train on the labels as corrected so far; asked of participants in stages 2 (the cleaner ones) and 3 (all).
+
+        On request, first correct all labels of which the model is sure.
+        """
         client.state.pop("losses", None)  # of pre-processing, which is over
         if corrects:
             self.replace_labels(client, model, None)

@@ -42,7 +42,10 @@ class FedELC(LossIdentification[FedELCConfig]):
 
     @client_task
     def train_noisy(self, client: Client, model: Weights) -> TrainedWithLabels:
-        """Train model and label logits together, then merge the labels with the trained model's predictions."""
+        """Train model and label logits together; asked of noisy participants after the warm-up.
+
+        The labels are then merged with the trained model's predictions.
+        """
         config, given = self.config.labels, client.data.labels.to(client.device)
         kept = client.state.get("label_logits")
         label_logits = (

@@ -38,7 +38,7 @@ class FedLSR(Method[FedLSRConfig, ServerState]):
 
     @client_task
     def train(self, client: Client, model: Weights, consistency_weight: float) -> Trained:
-        """Train on the given labels with two views of every image."""
+        """Train on the given labels with two views of every image; asked of the participants of every round."""
         draws = StepDraws(client, "views", self.config.epochs, colour.N_DRAWS + 2)
         second_view = self.second_view(client)
         config = self.config

@@ -223,14 +223,14 @@ class FedNed(Method[FedNedConfig, FedNedState]):
 
     @client_task
     def train(self, client: Client, model: Weights) -> TrainedTwice:
-        """Train on the given labels."""
+        """Train on the given labels; asked of the participants of every round that are not extremely noisy."""
         module = client.module(model)
         loss = train_with(self, client, module, cross_entropy)
         return TrainedTwice(weights_of(module), len(client.data), loss)
 
     @client_task
     def train_extreme(self, client: Client, model: Weights) -> TrainedTwice:
-        """Train one model on sure pseudo-labels, for the average, and one on the given labels, to unlearn."""
+        """Train one model on sure pseudo-labels and one on the given labels; asked of extremely noisy participants."""
         if not self.config.negative_distillation:
             return self.train_as_published(client, model)
         noisy = self.train(replace(client, random=client.random.derive("given")), model)

@@ -31,7 +31,7 @@ class FedNoRo(LossIdentification[FedNoRoConfig]):
 
     @client_task
     def train_noisy(self, client: Client, model: Weights, kd_weight: float) -> Trained:
-        """Train on the given labels with logit adjustment, distilling the global model of the round's beginning."""
+        """Train with logit adjustment, distilling the global model; asked of noisy participants after the warm-up."""
         adjustment = self.adjustment(client)
         teacher = client.module(model)
 

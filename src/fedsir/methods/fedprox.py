@@ -20,7 +20,7 @@ class FedProx(FedAvg):
 
     @client_task
     def train(self, client: Client, model: Weights) -> Trained:
-        """Train on the given labels near the global model."""
+        """Train on the given labels near the global model; asked of the participants of every round."""
         module = client.module(model)
         start = [parameter.detach().clone() for parameter in module.parameters()]
 

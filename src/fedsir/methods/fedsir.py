@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+import numpy as np
 from torch import Tensor, nn
 
 from fedsir.errors import MethodError
@@ -39,7 +40,7 @@ class FedSIRState(ServerState):
 class Taught(Trained):
     """A clean client's model and, in relabelling rounds, what its classes look like.
 
-    spectra : direction, residual subspace and reliability of each class
+    spectra : what each class looks like, in rounds that relabel; none in others
     """
 
     spectra: ClassSpectra | None
@@ -149,6 +150,16 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 spectra_by_client[k] = spectra
         if not spectra_by_client:
             return None
+        counts = np.sum([spectra.counts for spectra in spectra_by_client.values()], axis=0)
+        n_features = next(iter(spectra_by_client.values())).directions.shape[1]
+        few = [int(n) for n in counts if 0 < n < n_features]
+        if few and config.rule != "direction":
+            # Directions do not suffer from it: docs/results.md has the measurement.
+            fed.record(
+                note=f"clean clients have {min(few):,} to {max(few):,} images of {len(few)} of {len(counts)} classes, "
+                f"fewer than the {n_features} features: residual subspaces say little there, and "
+                "method.relabel.rule=direction does without them"
+            )
         return aggregate_references(
             spectra_by_client,
             weight=config.weight,
@@ -160,7 +171,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
     @client_task
     def train_clean(self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None) -> Taught:
-        """Train on the given labels with logit adjustment; on request send class spectra (Algorithm 2)."""
+        """Train on the given labels with logit adjustment; asked of the clean participants of every round.
+
+        In rounds that relabel, also send class spectra (Algorithm 2).
+        """
         adjustment = self.adjustment(client)
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
@@ -185,7 +199,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         references: dict[str, Tensor] | None,
         clean_reference: Weights | None,
     ) -> Repaired:
-        """Relabel when references came (Algorithm 3), then train on the corrected labels, distilling the teacher."""
+        """Train on the corrected labels, distilling the teacher; asked of the noisy participants of every round.
+
+        In rounds that relabel, first correct the labels with the references that came (Algorithm 3).
+        """
         if references is not None and clean_reference is not None:
             corrected, is_undecided = relabel_client(
                 client,

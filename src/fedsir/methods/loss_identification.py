@@ -37,7 +37,7 @@ class LossIdentificationState(ServerState):
 class Losses(Reply):
     """How well a model fits a client's given labels.
 
-    losses : mean loss of the samples of each class; NaN for a class without samples
+    losses : mean loss of the samples of each class, in float64; NaN for a class without samples
     """
 
     losses: Annotated[Tensor, Shape("classes", has_gaps=True)]
@@ -98,7 +98,7 @@ class LossIdentification(Method[C, LossIdentificationState]):
 
     @client_task
     def train_clean(self, client: Client, model: Weights) -> Trained:
-        """Train on the given labels with logit adjustment."""
+        """Train on the given labels with logit adjustment; asked of all in the warm-up, of clean clients after it."""
         client.state.clear()  # a client that was called noisy before may hold corrections
         adjustment = self.adjustment(client)
 
@@ -110,7 +110,7 @@ class LossIdentification(Method[C, LossIdentificationState]):
 
     @client_task
     def measure_losses(self, client: Client, model: Weights) -> Losses:
-        """Measure the mean loss of each class under the global model."""
+        """Measure the mean loss of each class under the model of the warm-up; asked once of every client."""
         is_augmented = self.config.identify.images == "augmented"
         return Losses(mean_loss_by_class(client, client.module(model), is_augmented=is_augmented))
 

@@ -34,11 +34,11 @@ class Pruning(SpectralIdentification[SpectralConfig, ServerState]):
 
     @client_task
     def identify(self, client: Client, model: Weights) -> Identified:
-        """Stage I; the trained model stays on the client, as nobody needs it."""
+        """Stage I, asked of everybody before round 1; the trained model stays on the client, as nobody needs it."""
         return replace(super().identify(client, model), model=None)
 
     @client_task
     def train(self, client: Client, model: Weights) -> Trained:
-        """Train on the given labels."""
+        """Train on the given labels; asked of the clean participants of every round."""
         module = client.module(model)
         return trained(client, module, train_with(self, client, module, cross_entropy))

@@ -147,7 +147,7 @@ class RHFL(Method[RHFLConfig, RHFLState]):
 
     @client_task
     def pretrain(self, client: Client, model: Weights) -> Pretrained:
-        """Train a model of one's own, from the common first one."""
+        """Train a model of one's own, from the common first one; asked once, before a client's first round."""
         module = client.module(model)
         loss = train_with(self, client, module, self.loss_of, epochs=self.config.pretrain_epochs)
         client.state["model"] = weights_of(module)
@@ -155,7 +155,7 @@ class RHFL(Method[RHFLConfig, RHFLState]):
 
     @client_task
     def look(self, client: Client, draw: int) -> FirstAnswers:
-        """Measure the loss on own samples, and answer the first public images."""
+        """Measure the loss on own samples, answer the first public images; asked at the beginning of every round."""
         client.state.pop("moments", None)  # of a round that this client did not see the end of
         module = client.module(client.state["model"])
         loss = training_loss(client, module, self.loss_of, self.config.batch_size)
@@ -166,7 +166,7 @@ class RHFL(Method[RHFLConfig, RHFLState]):
 
     @client_task
     def learn(self, client: Client, draw: int, first: int, is_last: bool, others: Tensor | None) -> Learnt:
-        """Come nearer to what the others say of public batches from `first` on; then answer the next, or train."""
+        """Learn what the others say of public images, then answer the next or train; asked once per exchange."""
         module = client.module(client.state["model"])
         public = self.public_batches(client, draw)
         public_loss, stop = None, first

@@ -99,7 +99,7 @@ class RoFL(Method[RoFLConfig, RoFLState]):
         central_weight: float,
         has_pseudo_labels: bool,
     ) -> TrainedWithCentroids:
-        """Train on small-loss samples with guided labels, moving the centroids along with every step."""
+        """Train on small-loss samples with guided labels, moving centroids; asked of every round's participants."""
         module = client.module(model)
         pseudo_labels, own = self.pseudo_labels_and_centroids(client, module, centroids, has_pseudo_labels)
         # DEVIATES(published code): it sums the distance over samples and entries, without a gradient; with one it

@@ -73,7 +73,7 @@ class SpectralIdentification(Method[C, S]):
 
     @client_task
     def identify(self, client: Client, model: Weights) -> Identified:
-        """Train a little, then send mean and energy of the off-diagonal class similarities."""
+        """Train a little, send mean and energy of the class similarities; asked of everybody before round 1."""
         similarity, loss, weights = self.class_similarity(client, model)
         found = off_diagonal_stats(similarity)
         mean, energy = (None if math.isnan(value) else value for value in (found.mean, found.energy))

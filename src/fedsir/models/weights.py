@@ -137,8 +137,8 @@ def _imagenet_file(data_dir: Path, *, download: bool) -> Path:
             raise DataError(f"could not download {OFFICIAL_URL} to {data_dir}: {error}") from error
         return Path(fetched)
     raise DataError(
-        f"no ImageNet weights in {data_dir}: put {OFFICIAL_FILE} there (torchvision publishes it at "
-        f"{OFFICIAL_URL}), or {OTHER_FILE}, or start from random weights with --set model.weights=none"
+        f"no ImageNet weights in {data_dir}: let --download fetch {OFFICIAL_FILE} (torchvision publishes it "
+        f"at {OFFICIAL_URL}), put it or {OTHER_FILE} there, or start from random weights with --set model.weights=none"
     )
 
 

@@ -96,10 +96,8 @@ def similarity_panels(
     ----------
     config : settings of a run whose method has Stage I (fedsir, pruning); its own noise is not read
     """
-    from fedsir.data.dealing import build_federation
+    from fedsir.data.dealing import build_federation, load_images
     from fedsir.data.directory import data_directory
-    from fedsir.data.public import load_public
-    from fedsir.data.source import load_source
     from fedsir.engines.device_settings import prepared
     from fedsir.models.initial import initial_model
     from fedsir.runs.devices import check_device
@@ -109,8 +107,7 @@ def similarity_panels(
     check_device(device)
     min_samples = _stage_one_settings(config).min_class_samples
     where = data_directory(data_dir)
-    source = load_source(config.data.dataset, data_dir=where, seed=config.seed, download=download)
-    public = load_public(config.data, data_dir=where, seed=config.seed, download=download)
+    source, public = load_images(config.data, seed=config.seed, data_dir=where, download=download)
 
     def dealt(client: str | None, rate: float) -> FederatedData:
         noise = {

@@ -86,7 +86,6 @@ def estimate(config: RunConfig, data: FederatedData, module: nn.Module, workers:
         "memory_bytes": memory,
         "model_bytes": model_bytes,
         "images_per_second": 1 / seconds_per_image,
-        "ms_per_image": 1000 * seconds_per_image,
         "model": config.model.name,
         "workers": workers,
     }

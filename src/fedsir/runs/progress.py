@@ -69,6 +69,7 @@ class RoundLines(Silent):
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
         self._n_rounds, self._clock = config.rounds, _Clock(config.rounds, len(earlier))
+        self._noted = any("note" in metrics for metrics in earlier)
         self._say(_headline(config, data, earlier))
         for note in data.notes:
             self._say(f"note: {note}")
@@ -85,10 +86,17 @@ class RoundLines(Silent):
         self._say(line if eta is None else f"{line}  eta {eta}")
         for failure in _left_out(metrics["failures"]):
             self._say(f"  {failure}")
+        self._show_note(metrics)
 
     def finished(self, result: Mapping[str, Any], *, is_new: bool) -> None:
         if not is_new:
             self._say(f"finished earlier, nothing to do: {result['run_dir']}")
+
+    def _show_note(self, metrics: dict[str, Any]) -> None:
+        """Show what a method has to say about its data, the first time it says so."""
+        if "note" in metrics and not self._noted:
+            self._noted = True
+            self._say(f"note: {metrics['note']}")
 
     def _say(self, text: str) -> None:
         self._last_word = time.monotonic()
@@ -121,6 +129,7 @@ class LiveTable(RoundLines):
         self._doing = ""
         for failure in _left_out(metrics["failures"]):
             print_line(self._console, f"round {metrics['round']}: {failure}")
+        self._show_note(metrics)
         self._refresh()
 
     def close(self) -> None:

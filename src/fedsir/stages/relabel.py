@@ -22,11 +22,11 @@ WeightVariant = Literal["count_gap_share", "count"]
 class ClassSpectra:
     """What a clean client sends: for each of C classes its direction, residual subspace and reliability.
 
-    directions : (C, d), zero rows for absent classes
-    residuals : (C, L, d), orthonormal rows, zero rows past `residual_ranks`
-    residual_ranks : (C,) int64
+    directions : (C, d), leading right singular vector of each class's features; zeros for absent classes
+    residuals : (C, L, d), orthonormal vectors of each residual subspace; zeros past `residual_ranks`
+    residual_ranks : (C,) int64, how many of them there are
     counts : (C,) int64, samples behind each class
-    gaps : (C,), (σ₁ - σ₂) / σ₁
+    gaps : (C,), (σ₁ - σ₂) / σ₁ of the class's singular values
     leading_shares : (C,), σ₁ / Σσ
     """
 

@@ -45,6 +45,7 @@ def planned(clients: list[str], n_classes: int, noise: float | None) -> dict[str
         "noisy_clients": clients[:1],
         "noise_by_client": None if noise is None else dict.fromkeys(clients, noise),
         "estimate": {
+            "model": "small_cnn",
             "seconds": 100,
             "workers": 2,
             "memory_bytes": 3e9,

@@ -179,7 +179,7 @@ def test_a_file_with_another_checksum_is_refused_unread(tmp_path: Path, pretrain
 def test_no_file_says_what_to_put_where(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_pretrained(build("resnet18"), "imagenet", tmp_path)
-    for part in (str(tmp_path), "resnet18-f37072fd.pth", OTHER_FILE, "--set model.weights=none"):
+    for part in (str(tmp_path), "resnet18-f37072fd.pth", OTHER_FILE, "--download", "--set model.weights=none"):
         assert part in str(caught.value)
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from fedsir.paper.reproduction import Reproduction
@@ -35,14 +36,18 @@ def test_a_table_can_be_made_again_from_its_runs(path: Path, tmp_path: Path) -> 
         )
 
 
-@pytest.fixture(scope="module")
-def refresh() -> ModuleType:
-    """Return the script behind `make results`."""
-    spec = importlib.util.spec_from_file_location("refresh", RESULTS / "refresh.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def refresh() -> ModuleType:
+    """Return the script behind `make results`."""
+    return script("refresh")
 
 
 def test_the_page_shows_what_the_tables_have(refresh: ModuleType) -> None:
@@ -63,7 +68,26 @@ def test_the_comparison_on_digits_can_be_made_again(noise_rate: str) -> None:
     assert all(len(row.seeds) == 5 for row in rows) and len(rows) == 11
 
 
-def test_the_digits_are_those_of_the_sweep(refresh: ModuleType) -> None:
-    assert refresh.digits_results() == json.loads((RESULTS / "digits" / "digits.json").read_text())
-    assert (RESULTS / "digits" / "table.md").read_text() == refresh.digits_table()
-    assert (RESULTS / "digits" / "longer.md").read_text() == refresh.longer_table()
+@pytest.mark.parametrize("sweep", ["sweep", "demo"])
+def test_the_digits_are_those_of_the_sweep(refresh: ModuleType, sweep: str) -> None:
+    assert refresh.digits_results(sweep) == json.loads((RESULTS / "digits" / f"{sweep}.json").read_text())
+
+
+def test_the_tables_on_digits_are_what_the_sweeps_give(refresh: ModuleType) -> None:
+    for file, table in refresh.DIGITS_TABLES.items():
+        assert (RESULTS / "digits" / file).read_text() == table(), file
+
+
+def test_the_measurement_by_size_is_shown_as_stored() -> None:
+    by_size = script("relabel_by_size")
+    assert by_size.OUTPUT.with_suffix(".md").read_text() == by_size.table(by_size.read())
+
+
+def test_a_size_is_measured_as_the_stages_say() -> None:
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 40)
+    features = np.eye(3, 8)[labels] * 5 + random.random((120, 8))
+    row = script("relabel_by_size").measure(features, labels, features, labels, size=20, draw=0)
+    assert (row["images_per_class"], row["direction_right"]) == (20, 1.0)
+    assert 0 < row["residual_right"] <= 1
+    assert row["agree"] * row["right_where_they_agree"] <= row["residual_right"] + 1e-9

@@ -1,0 +1,222 @@
+"""Writes docs/privacy.md, what leaves a client message by message, from the types of the replies: `make docs`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsir.data.shapes import Shape
+from fedsir.engines.wire import encode
+from fedsir.methods import replies
+from fedsir.methods.fedsir_settings import FedSIRConfig
+from fedsir.methods.registry import BUILT_IN, method_class
+from fedsir.methods.replies import Reply, Weights
+from fedsir.methods.reply_check import reply_type
+from fedsir.methods.rhfl_settings import RHFLConfig
+from fedsir.models.build import build_model, training_model
+from fedsir.models.config import ModelConfig
+from fedsir.models.weights import weights_of
+from fedsir.randomness import KeyedRandom
+
+PAGE = Path(__file__).parent / "privacy.md"
+
+INTRODUCTION = """\
+# What leaves a client
+
+<!-- `make docs` writes this page from the reply types in src/fedsir/methods; edit them, not the page. -->
+
+In federated learning data stay with the client. What does leave is listed here, message by message, for every method. A
+task is a function that the server may ask a client to run. Its reply has a declared type, and the server refuses
+anything else: a field too many, another shape, a number that is not finite. Images, given labels and corrected labels
+are in none of them.
+
+Two things are not in the tables. A client whose task fails sends one line, the error's kind and message, instead of a
+reply. And numbers computed from data say something about the data: a model's weights most of all, counts of samples per
+class plainly. fedsir adds no noise and no encryption of its own; these are matters of the network it runs on.
+
+What a client remembers between rounds stays with it, corrected labels among it. In a simulation everything is on one
+machine, so the evaluator can look at it and score it.
+
+The sizes are those of CIFAR-10: {classes} classes, {features} features, a ResNet-18 of {numbers:,} numbers
+({model_bytes} on the wire), residual subspaces of {residual rank} vectors, {images} public images per exchange. They
+count the bytes that travel, as `metrics.jsonl` does under `bytes_up`. A range goes from a message
+without the fields that may be left out to one with all of them.
+
+## By method
+
+"The server sends" names what goes down to the client with the task.
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """The sizes that the page computes with."""
+
+    model: Weights
+    sizes: dict[str, int]
+
+
+def cifar10() -> Example:
+    """Return CIFAR-10 with the model that clients train by default."""
+    config = ModelConfig(name="resnet18", weights="none")
+    stock = build_model(config, n_classes=10, in_channels=3, random=KeyedRandom(0), image_size=(32, 32))
+    module = training_model(stock, config.name, (32, 32))
+    sizes = {
+        "classes": 10,
+        "features": int(module.head.in_features),  # type: ignore[union-attr, arg-type]
+        "residual rank": FedSIRConfig(name="fedsir").relabel.residual_rank,
+        "images": RHFLConfig(name="rhfl").public_batch_size,
+    }
+    return Example(weights_of(module), sizes)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of a reply's table: its dotted name, what it means, what it is, and an example of it."""
+
+    name: str
+    meaning: str
+    kind: str
+    is_optional: bool
+    example: Any
+
+
+def meanings(declared: type[Any]) -> dict[str, str]:
+    """Return field → meaning from the lines `field : meaning` in the docstrings of a dataclass and its bases."""
+    found: dict[str, str] = {}
+    for cls in reversed(declared.__mro__):
+        text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+        found |= {name: " ".join(said.split()) for name, said in re.findall(r"^(\w+) : (.+(?:\n +.+)*)", text, re.M)}
+    return found
+
+
+def fields_of(declared: type[Any], example: Example, prefix: str = "", *, may_miss: bool = False) -> Iterator[Field]:
+    """Yield the fields of a reply, those of dataclasses in it too; a field without a meaning is an error."""
+    said, hints = meanings(declared), typing.get_type_hints(declared, include_extras=True)
+    for field in dataclasses.fields(declared):
+        if field.name not in said:
+            raise LookupError(f"{declared.__name__}.{field.name}: its docstring has no line `{field.name} : meaning`")
+        hint, is_optional = _required(hints[field.name])
+        if dataclasses.is_dataclass(hint):
+            inner = typing.cast("type[Any]", hint)
+            yield from fields_of(inner, example, f"{prefix}{field.name}.", may_miss=may_miss or is_optional)
+            continue
+        kind, value = _example(hint, said[field.name], example)
+        meaning = re.sub(r"^\([^)]*\)( \w+)?, ", "", said[field.name])  # the shape has a column of its own
+        is_optional = is_optional or may_miss
+        yield Field(prefix + field.name, meaning, f"{kind}, or none" if is_optional else kind, is_optional, value)
+
+
+def _required(hint: Any) -> tuple[Any, bool]:
+    """Return a type without its None, and whether it had one."""
+    if get_origin(hint) in (Union, types.UnionType):
+        (inner,) = (arg for arg in get_args(hint) if arg is not type(None))
+        return inner, True
+    return hint, False
+
+
+def _example(hint: Any, meaning: str, example: Example) -> tuple[str, Any]:
+    """Return what a field is, in words, and a value of that kind."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        if replies.MODEL in marks:
+            return "weights of the model", example.model
+        (shape,) = (mark for mark in marks if isinstance(mark, Shape))
+        sizes = [axis if isinstance(axis, int) else example.sizes[axis] for axis in shape.axes]
+        return f"{shape} ({shape.kind})", torch.zeros(sizes, dtype=_dtype(inner, shape, meaning))
+    if get_origin(hint) is list:
+        kind, value = _example(get_args(hint)[0], meaning, example)
+        return f"list: {kind}", [value]
+    return {float: "number", int: "whole number", bool: "yes or no", str: "text"}[hint], hint()
+
+
+def _dtype(inner: Any, shape: Shape, meaning: str) -> torch.dtype:
+    """Return the type of an array's entries; that of a float tensor is float32 unless its meaning names another."""
+    if inner is Tensor:
+        wide = torch.float64 if "float64" in meaning else torch.float32
+        return {"float": wide, "int": torch.int64, "bool": torch.bool}[shape.kind]
+    (scalar,) = get_args(get_args(inner)[1])
+    return torch.from_numpy(np.zeros(0, scalar)).dtype
+
+
+def message_bytes(declared: type[Reply], example: Example, *, is_full: bool) -> int:
+    """Return the size on the wire of a reply with all its fields, or without those that may be left out."""
+    tree: dict[str, Any] = {}
+    for field in fields_of(declared, example):
+        *path, name = field.name.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+        node[name] = field.example if is_full or not field.is_optional else None
+    return len(encode(tree))
+
+
+def _sizes(declared: type[Reply], example: Example) -> str:
+    least, most = (_readable(message_bytes(declared, example, is_full=is_full)) for is_full in (False, True))
+    return most if least == most else f"{least} to {most}"
+
+
+def _field_bytes(value: Any) -> str:
+    if isinstance(value, dict):
+        return _readable(sum(tensor.nbytes for tensor in value.values()))
+    return _readable(value.nbytes) if isinstance(value, Tensor) else "–"
+
+
+def _readable(n: int) -> str:
+    return f"{n:,} bytes" if n < 10_000 else f"{n / 1000:.1f} kB" if n < 1_000_000 else f"{n / 1_000_000:.2f} MB"
+
+
+def _sent_down(task: Callable[..., Any]) -> str:
+    names = list(inspect.signature(task).parameters)[2:]  # after self and client
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
+
+
+def _told(task: Callable[..., Any]) -> str:
+    return " ".join((inspect.getdoc(task) or "").split())
+
+
+def page(example: Example) -> str:
+    """Return the text of the page."""
+    parts = [
+        INTRODUCTION.format(
+            numbers=sum(tensor.numel() for tensor in example.model.values()),
+            model_bytes=_readable(len(encode(example.model))),
+            **example.sizes,
+        )
+    ]
+    declared: dict[str, type[Reply]] = {}
+    for name in BUILT_IN:
+        parts += [f"### {name}\n", "| task | what it does, and when | the server sends | reply | size |"]
+        parts.append("|---|---|---|---|---|")
+        for task_name, task in method_class(name).tasks().items():
+            reply = reply_type(task)
+            declared[reply.__name__] = reply
+            link = f"[{reply.__name__}](#{reply.__name__.lower()})"
+            cells = (f"`{task_name}`", _told(task), _sent_down(task), link, _sizes(reply, example))
+            parts.append(f"| {' | '.join(cells)} |")
+        parts.append("")
+    parts.append("## Replies\n")
+    for name, reply in sorted(declared.items()):
+        parts += [f"### {name}\n", (inspect.getdoc(reply) or "").split("\n\n")[0] + "\n"]
+        parts += ["| field | meaning | what it is | bytes |", "|---|---|---|---|"]
+        parts += [
+            f"| `{field.name}` | {field.meaning} | {field.kind} | {_field_bytes(field.example)} |"
+            for field in fields_of(reply, example)
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(cifar10()), encoding="utf-8")
