@@ -28,5 +28,6 @@ class MethodError(FedsirError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `` did you mean 'x'?`` with a leading blank, or an empty string when nothing is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    by_lower = {name.lower(): name for name in known}  # papers write FedSIR and CIFAR10
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f" Did you mean {by_lower[close[0]]!r}?" if close else ""

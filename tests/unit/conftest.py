@@ -11,7 +11,7 @@ from fedsir.runs.recipes import resolve
 
 TINY = {
     "rounds": 2,
-    "method": {"name": "fedavg"},
+    "method": {"name": "fedavg", "epochs": 1},
     "data": {"n_train": 60, "n_test": 20, "n_clients": 3},
 }
 

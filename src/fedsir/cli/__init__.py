@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130  # what shells expect after Ctrl-C
+STOPPED = "fedsir: stopped."
 
 
 def main() -> None:
@@ -14,5 +15,9 @@ def main() -> None:
 
         run_command()
     except KeyboardInterrupt:
-        print("fedsir: stopped.", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except SystemExit as left:
+        if isinstance(getattr(left.__context__, "__cause__", None), KeyboardInterrupt):
+            print(STOPPED, file=sys.stderr)  # typer has caught it and says nothing
+        raise

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError
 
 from fedsir.data.config import DataConfig
-from fedsir.data.public import COUNTERPART
+from fedsir.data.public import COUNTERPART, HELD_OUT
+from fedsir.data.source import DATASETS
 from fedsir.errors import ConfigError
 from fedsir.methods import method_file
 from fedsir.methods.registry import config_class
 from fedsir.methods.settings import MethodConfig, Settings
 from fedsir.models.config import ModelConfig
-from fedsir.settings import explain
+from fedsir.settings import explain, refuse_odd_values, shortened
 
 Tree = dict[str, Any]
+MOST_LEVELS = 20  # of tables in tables; no setting is nearly as deep
+NOT_PATHS = (None, HELD_OUT, *DATASETS)  # of settings that name data
 
 
 class RunConfig(Settings):
@@ -57,7 +62,12 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     method_tree = tree.get("method")
     if not isinstance(method_tree, Mapping) or "name" not in method_tree:
         raise ConfigError("method.name is missing: which method shall run? `fedsir list methods` names them.")
-    kind = config_class(str(method_tree["name"]))
+    try:
+        refuse_odd_values({key: value for key, value in tree.items() if key != "method"}, RunConfig)
+        kind = config_class(str(method_tree["name"]))
+        refuse_odd_values(method_tree, kind, "method.")
+    except RecursionError:
+        raise ConfigError("The settings are nested too deeply.") from None
     try:
         method = kind.model_validate(dict(method_tree))
     except ValidationError as problem:
@@ -66,7 +76,24 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
         config = _with_public(RunConfig.model_validate({**tree, "method": method}))
     except ValidationError as problem:
         raise ConfigError(explain(problem, RunConfig, "")) from None
-    return config.model_copy(update={"method": method.resolved(config.rounds), "method_sha256": _method_sha256(config)})
+    filled = {"method": method.resolved(config.rounds), "method_sha256": _method_sha256(config)}
+    return _with_whole_paths(config.model_copy(update=filled))
+
+
+def _with_whole_paths(config: RunConfig) -> RunConfig:
+    """Return the settings with relative paths of data made absolute: config.toml means the same from everywhere."""
+    data, weights = config.data, config.model.weights
+    paths = {
+        key: os.path.abspath(value)  # noqa: PTH100 - Path would refuse a zero byte here
+        for key in ("dataset", "public", "labels_file")
+        if (value := getattr(data, key)) not in NOT_PATHS
+    }
+    if paths:
+        config = config.model_copy(update={"data": data.model_copy(update=paths)})
+    if weights not in ("none", "imagenet"):
+        whole = {"weights": os.path.abspath(weights)}  # noqa: PTH100
+        config = config.model_copy(update={"model": config.model.model_copy(update=whole)})
+    return config
 
 
 def _with_public(config: RunConfig) -> RunConfig:
@@ -94,6 +121,18 @@ def _method_sha256(config: RunConfig) -> str | None:
     return found
 
 
+def read_toml(path: Path) -> Tree:
+    """Return the content of a TOML file, with or without a byte order mark; what is none is one line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as problem:
+        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+    except ValueError as problem:
+        raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not a file of settings: its tables or lists are nested too deeply.") from None
+
+
 def merge(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     """Return `tree` with the values of `over` in their places, table by table."""
     merged = dict(tree)
@@ -108,10 +147,10 @@ def parse_assignment(text: str, option: str = "--set") -> Tree:
     key, equals, value_text = text.partition("=")
     key = key.strip()
     if not equals or not key or not all(key.split(".")):
-        raise ConfigError(f"{option} {text}: give a key and a value, as in {option} method.lr=0.001.")
+        raise ConfigError(f"{option} {text[:100]}: give a key and a value, as in {option} method.lr=0.001.")
     try:
         read = tomllib.loads(f"value = {value_text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # text, also that of a number with thousands of digits
         read = {}
     # A text of several lines may parse as more than one assignment, which it is not.
     value = read["value"] if read.keys() == {"value"} else value_text.strip()
@@ -120,5 +159,7 @@ def parse_assignment(text: str, option: str = "--set") -> Tree:
 
 def nested(key: str, value: Any) -> Tree:
     """Return the tree that has `value` at the dotted `key` and nothing else."""
+    if key.count(".") > MOST_LEVELS:
+        raise ConfigError(f"There is no setting {shortened(key)}.")
     first, _, rest = key.partition(".")
     return {first: nested(rest, value) if rest else value}

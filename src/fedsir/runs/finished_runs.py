@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
-import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsir.errors import RunFolderError
-from fedsir.runs.run_folder import RunFolder
+from fedsir.runs.file_forms import DataFile, ProvenanceFile
+from fedsir.runs.run_folder import RunFolder, reading
 
 TOLD = ("versions", "platform", "processor", "cores", "device", "initial_weights")  # of provenance.json
 
@@ -73,32 +71,32 @@ def _is_finished(folder: Path) -> bool:
 
 def load_run(folder: Path) -> FinishedRun:
     """Return a finished run; a folder that holds none is an error that names it."""
-    try:
-        is_run = (folder / "config.toml").is_file()
-    except OSError as problem:
-        raise RunFolderError(f"{folder} cannot be read: {problem.strerror}.") from None
-    if not is_run:
-        raise RunFolderError(f"{folder} is no run folder: there is no config.toml in it.")
-    result = RunFolder(folder).result()
-    if result is None:
-        raise RunFolderError(
-            f"The run in {folder} is not finished: go on with `fedsir run {folder / 'config.toml'} --out {folder}`."
-        )
-    data = RunFolder(folder).read_json("data.json") or {}
-    try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    files = RunFolder(folder)
+    result = files.finished_result()
+    data = files.read_json("data.json", DataFile) or {}
+    config = files.stored_config()
+    with reading(folder / "config.toml"):
         seed, settings = config.pop("seed"), dict(flat(config))
-        with np.load(folder / "predictions.npz", allow_pickle=False) as arrays:
-            predicted, labels, rows = arrays["predicted"], arrays["labels"], arrays.get("rows")
-        if predicted.shape[-1:] != labels.shape or (rows is not None and rows.shape != labels.shape):
-            raise ValueError("predictions.npz has arrays of different lengths")
-        named = {key: settings[key] for key in ("method.name", "data.dataset")}  # everybody has them
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-        what = f"there is no {problem} in it" if isinstance(problem, KeyError) else str(problem) or "it is cut short"
-        raise RunFolderError(f"{folder} cannot be read: {what}. Run its command again, or leave it out.") from None
-    return FinishedRun(
-        folder, result, settings | named, seed, predicted == labels, labels, rows, data.get("images_sha256")
-    )
+        if type(seed) is not int or not {"method.name", "data.dataset"} <= settings.keys():
+            raise ValueError("every run has these settings")
+    path = folder / "predictions.npz"
+    if not path.exists():
+        raise RunFolderError(
+            f"{path} is missing, which comparisons need: leave the folder out, or remove its result.json and then "
+            f"run `{files.command()}`."
+        )
+    with reading(path), np.load(path, allow_pickle=False) as arrays:
+        predicted, labels, rows = arrays["predicted"], arrays["labels"], arrays.get("rows")
+        correct = np.asarray(predicted == labels)
+        if (
+            any(array.dtype.kind not in "iu" for array in (predicted, labels, *([] if rows is None else [rows])))
+            or labels.ndim != 1
+            or predicted.shape[-1:] != labels.shape
+            or (rows is not None and rows.shape != labels.shape)
+            or abs(correct.mean() - result["accuracy"]) > 1e-6
+        ):
+            raise ValueError("these are not the predictions behind result.json")
+    return FinishedRun(folder, result, settings, seed, correct, labels, rows, data.get("images_sha256"))
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -113,7 +111,7 @@ def provenance_of(folders: Iterable[Path]) -> list[dict[str, Any]]:
     """Return the distinct versions and machines behind runs; more than one means that they were made apart."""
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        stored = RunFolder(folder).read_json("provenance.json", *TOLD)
+        stored = RunFolder(folder).read_json("provenance.json", ProvenanceFile)
         if stored is None:
             raise RunFolderError(f"{folder} does not tell where it was made: there is no provenance.json in it.")
         kept = {key: stored[key] for key in TOLD} | {"code_sha256": stored.get("code_sha256")}

@@ -21,9 +21,22 @@ if TYPE_CHECKING:
     from fedsir.simulation.simulation import Step
 
 VISIBLE_ROUNDS = 12
-SILENCE = 20.0  # seconds after which a log hears how far a round is
+SILENCE = 10.0  # seconds after which a log hears how far a round is
 REFRESH = 0.2  # seconds between two looks of the table
 MOST_FAILURES = 8  # lines about clients left out, per round
+# What clients do, in words; a task that is not here is called by its name.
+DOING = {
+    "identify": "looking for noisy clients",
+    "measure_losses": "looking for noisy clients",
+    "visit": "looking for noisy clients",
+    "train": "training",
+    "train_clean": "training clean clients",
+    "train_noisy": "training the other clients",
+    "correct": "correcting labels",
+    "pretrain": "training before the first exchange",
+    "look": "answering public images",
+    "learn": "learning from public images",
+}
 
 
 class Silent:
@@ -56,7 +69,7 @@ class RoundLines(Silent):
         self._last_word = time.monotonic()
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
-        self._clock = _Clock(config.rounds, len(earlier))
+        self._n_rounds, self._clock = config.rounds, _Clock(config.rounds, len(earlier))
         self._noted = any("note" in metrics for metrics in earlier)
         self._say(_headline(config, data, earlier))
         for note in data.notes:
@@ -64,13 +77,14 @@ class RoundLines(Silent):
 
     def answered(self, progress: AskProgress) -> None:
         if time.monotonic() - self._last_word >= SILENCE:
-            self._say(_doing(progress))
+            self._say(_doing(progress, self._n_rounds))
 
     def round_done(self, metrics: dict[str, Any]) -> None:
         self._clock.tick()
         cells = zip(COLUMNS, _cells(metrics), strict=True)
         line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
-        self._say(f"{line}  eta {self._clock.eta()}")
+        eta = self._clock.eta()
+        self._say(line if eta is None else f"{line}  eta {eta}")
         for failure in _left_out(metrics["failures"]):
             self._say(f"  {failure}")
         self._show_note(metrics)
@@ -101,13 +115,12 @@ class LiveTable(RoundLines):
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
         super().started(config, data, earlier)
-        self._n_rounds = config.rounds
         self._rows = [_cells(metrics) for metrics in earlier]
         self._live = Live(self._table(), console=self._console, auto_refresh=False)
-        self._live.start()
+        self._live.start(refresh=True)
 
     def answered(self, progress: AskProgress) -> None:
-        self._doing = f"{_doing(progress)}; "
+        self._doing = _doing(progress, self._n_rounds)
         if time.monotonic() - self._last_word >= REFRESH:
             self._refresh()
 
@@ -131,7 +144,12 @@ class LiveTable(RoundLines):
             self._live.update(self._table(), refresh=True)
 
     def _table(self) -> Table:
-        caption = f"{self._doing}{len(self._rows)} of {self._n_rounds + 1} done, {self._clock.eta()} to go"
+        n_done = len(self._rows)  # round 0 is one of them
+        if n_done > self._n_rounds:
+            caption = f"{_rounds(self._n_rounds)} done"
+        else:
+            caption = self._doing or f"round {n_done} of {self._n_rounds}"
+            caption += "" if (eta := self._clock.eta()) is None else f"; {eta} to go"
         table = Table(caption=caption, box=None, pad_edge=False, caption_justify="left")
         for name in COLUMNS:
             table.add_column(name, justify="right")
@@ -140,9 +158,13 @@ class LiveTable(RoundLines):
         return table
 
 
-def _doing(progress: AskProgress) -> str:
-    task = progress.task.replace("_", " ")
-    return f"round {progress.round}: {task}, {progress.n_done:,} of {progress.n_asked:,} clients"
+def _doing(progress: AskProgress, n_rounds: int) -> str:
+    task = DOING.get(progress.task, progress.task.replace("_", " "))
+    return f"round {progress.round} of {n_rounds}: {task}, {progress.n_done:,} of {progress.n_asked:,} clients"
+
+
+def _rounds(n: int) -> str:
+    return f"{n:,} round{'s' if n != 1 else ''}"
 
 
 COLUMNS = ("round", "accuracy", "loss", "loss clean", "loss noisy", "relabelled", "label noise", "seconds")
@@ -192,7 +214,7 @@ def _headline(config: RunConfig, data: FederatedData, earlier: list[dict[str, An
     resumed = f", going on after round {earlier[-1]['round']}" if earlier else ""
     return (
         f"{method_file.class_name(config.method.name)} on {data.name}: {data.n_clients:,} clients, "
-        f"{len(data.given_labels):,} images, {config.rounds} rounds, seed {config.seed}{resumed}"
+        f"{len(data.given_labels):,} images, {_rounds(config.rounds)}, seed {config.seed}{resumed}"
     )
 
 
@@ -220,8 +242,9 @@ class _Clock:
         self._counts = True
         self._last = now
 
-    def eta(self) -> str:
+    def eta(self) -> str | None:
+        """Return the time left in words, None before a round was timed."""
         if not self._times:
-            return "…"
+            return None
         recent = self._times[-5:]
         return duration(sum(recent) / len(recent) * self._left)

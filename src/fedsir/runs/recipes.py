@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from fedsir.data.directory import data_directory
 from fedsir.data.source import DATASETS, peek_image_size
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
-from fedsir.methods.registry import config_class
+from fedsir.methods.registry import BUILT_IN, config_class
 from fedsir.methods.settings import MethodConfig
 from fedsir.models.config import imagenet_file
-from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config
+from fedsir.runs.config import RunConfig, Tree, merge, parse_assignment, parse_config, read_toml
+from fedsir.settings import shortened
 
 # The recipe that a bare `--dataset NAME` starts from; a path starts from the last one.
 RECIPE_OF_DATASET = {"digits": "digits", "cifar10": "cifar10", "cifar100": "cifar100"}
@@ -35,26 +37,28 @@ def recipe_names() -> dict[str, str]:
     return {name: load_recipe(name)["summary"] for name in _packaged_names()}
 
 
-def _packaged_names() -> list[str]:
+@cache
+def _packaged_names() -> tuple[str, ...]:
     found = (path.name for path in files("fedsir.recipes").iterdir())
-    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+
+
+@cache
+def _packaged(name: str) -> Tree:
+    return tomllib.loads((files("fedsir.recipes") / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def load_recipe(name: str) -> Tree:
     """Return a recipe as it is written: by name, or a user's own TOML file by path."""
     if name in (packaged := _packaged_names()):
-        return tomllib.loads((files("fedsir.recipes") / f"{name}.toml").read_text(encoding="utf-8"))
+        return dict(_packaged(name))  # read once: a sweep asks tens of thousands of times
     path = Path(name)
     if not os.path.isfile(path):  # noqa: PTH113 - False, not an error, for a name that is too long
         raise ConfigError(
-            f"There is no recipe or file {name!r}.{did_you_mean(name, packaged)} Recipes: {', '.join(packaged)}."
+            f"There is no recipe or file {shortened(name, 320)}.{did_you_mean(name, packaged)} "
+            f"Recipes: {', '.join(packaged)}."
         )
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
-    except OSError as problem:
-        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+    return read_toml(path)
 
 
 def resolve(
@@ -85,8 +89,9 @@ def resolve(
     per_method = _table(tree, "per_method")
     tree.pop("per_method", None)
     for method in per_method:
-        if not method_file.is_in_file(method):  # whose code is run only if it is the method that was named
-            config_class(method)  # a misspelt one would never apply
+        # A misspelt one would never apply. Code in a file is run only if it is the method that was named.
+        if method not in BUILT_IN and not method_file.is_in_file(method):
+            config_class(method)
     written_for = _table(tree, "method").get("name")
     name = str(_table(over, "method").get("name", written_for))
     if method_file.is_in_file(str(written_for)) and "name" not in _table(over, "method"):
@@ -115,7 +120,7 @@ def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, 
     """Return the table of that name, empty if there is none; a plain value in its place is an error."""
     value = tree.get(key, {})
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{key}: is a table of settings ({key}.NAME = VALUE), not {value!r}.{advice}")
+        raise ConfigError(f"{key}: is a table of settings ({key}.NAME = VALUE), not {shortened(value)}.{advice}")
     return value
 
 
@@ -130,6 +135,6 @@ def default_recipe(
         is_free = has_weights and "name" not in _table(over, "model")
         return RECIPE_OF_OWN_PHOTOS if is_free and _are_large(_table(over, "data"), image_size) else RECIPE_OF_OWN_DATA
     raise ConfigError(
-        f"There is no data set {dataset!r}, and no such file or folder.{did_you_mean(dataset, DATASETS)} "
+        f"There is no data set {shortened(dataset, 320)}, and no such file or folder.{did_you_mean(dataset, DATASETS)} "
         f"Known: {', '.join(DATASETS)}; or give the path of your own data."
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsir.errors import RunFolderError
+from fedsir.errors import ConfigError, MethodError, RunFolderError, did_you_mean
+from fedsir.runs.file_forms import DataFile, IdentificationFile
 from fedsir.runs.run_folder import RunFolder, reading
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from fedsir.simulation.metrics import Metrics
     from fedsir.stages.split import ClientSplit
@@ -45,14 +45,20 @@ class RunResult(Mapping[str, Any]):
         """One row per round, round 0 first."""
         from fedsir.simulation.metrics import Metrics
 
-        return Metrics(RunFolder(self.folder).metrics())
+        rows = RunFolder(self.folder).metrics()
+        with reading(self.folder / "metrics.jsonl"):
+            if not rows:
+                raise FileNotFoundError
+            if [row["round"] for row in rows] != list(range(self["rounds"] + 1)):
+                raise ValueError("rounds are missing")
+        return Metrics(rows)
 
     @property
     def split(self) -> ClientSplit | None:
-        """Who is clean and who is noisy; None if the method does not find out."""
+        """Who is clean, who is noisy, who could not be assessed; None if the method does not find out."""
         from fedsir.stages.split import ClientSplit
 
-        stored = RunFolder(self.folder).read_json("identification.json", "split")
+        stored = RunFolder(self.folder).read_json("identification.json", IdentificationFile)
         with reading(self.folder / "identification.json"):
             return None if stored is None else ClientSplit.from_tree(stored["split"])
 
@@ -60,56 +66,92 @@ class RunResult(Mapping[str, Any]):
         """Return sample, client, given and corrected label of every training sample, by name."""
         with reading(self.folder / "labels.npz"), np.load(self.folder / "labels.npz", allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-            names, clients = arrays["class_names"].tolist(), arrays["client_names"].tolist()
-            samples = arrays.get("sample", arrays["source_index"]).tolist()
+            names, clients = arrays["class_names"], arrays["client_names"]
+            for column, known in (("client", clients), ("given", names), ("corrected", names)):
+                if arrays[column].min() < 0:  # which Python would count from the end
+                    raise ValueError(f"{column} is negative")
+                arrays[column] = known[arrays[column]].astype(str)
+            samples = arrays.get("sample", arrays["source_index"]).astype(str)
             columns = (samples, arrays["client"], arrays["given"], arrays["corrected"])
             return [
-                {"sample": str(sample), "client": clients[k], "given": names[given], "corrected": names[corrected]}
-                for sample, k, given, corrected in zip(*columns, strict=True)
+                dict(zip(("sample", "client", "given", "corrected"), row, strict=True))
+                for row in zip(*(column.tolist() for column in columns), strict=True)
             ]
 
     def model(self, client: str | None = None) -> nn.Module:
         """Return the trained model in evaluation mode; where clients have models of their own, that of a client.
 
-        It takes normalised images, (n, channels, height, width) float32. A model of your own class cannot be rebuilt
-        from a folder: use its class and model.safetensors.
+        It takes normalised images, (n, channels, height, width) float32. A model of your own class is not rebuilt from
+        a folder: load model.safetensors into it.
         """
-        import safetensors.torch
-
         from fedsir.engines.device_settings import prepared
         from fedsir.models.build import build_model
-        from fedsir.models.config import ModelConfig
+        from fedsir.models.config import ModelConfig, is_dotted
         from fedsir.models.weights import load_weights
         from fedsir.randomness import KeyedRandom
 
-        path = self.folder / "model.safetensors"
-        with reading(path):
-            weights = safetensors.torch.load(path.read_bytes())
-        if client is not None:
-            weights = {k.removeprefix(f"{client}/"): v for k, v in weights.items() if k.startswith(f"{client}/")}
-        form = RunFolder(self.folder).read_json("data.json", "class_names")
+        weights = self._weights(client)
+        form = RunFolder(self.folder).read_json("data.json", DataFile)
+        if form is None:
+            raise RunFolderError(f"{self.folder / 'data.json'} is missing, which says how many classes the model has.")
+        tree = RunFolder(self.folder).stored_config()
         with reading(self.folder / "config.toml"):
-            config = ModelConfig(**tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))["model"])
-        if form is None or not weights:
-            raise RunFolderError(f"{self.folder} does not hold this model: data.json or its weights are missing.")
-        with prepared("cpu"):  # whatever the caller's default dtype is
+            config = ModelConfig(**tree["model"]).model_copy(update={"weights": "none"})
+        if is_dotted(config.name):
+            raise ConfigError(
+                f"The model of {self.folder} is {config.name}, code that a folder cannot have run: make one yourself "
+                "and load model.safetensors into it."
+            )
+        with reading(self.folder / "model.safetensors"), prepared("cpu"):  # whatever the caller's default dtype is
             module = build_model(
-                config.model_copy(update={"weights": "none"}),
+                config,
                 n_classes=len(form["class_names"]),
-                # Folders from before it was stored: the first convolution knows.
-                in_channels=form.get("channels") or next(w.shape[1] for w in weights.values() if w.ndim == 4),
+                # Folders from before it was stored: the first convolution has the fewest.
+                in_channels=form.get("channels") or min(w.shape[1] for w in weights.values() if w.ndim == 4),
                 random=KeyedRandom(0),
+                image_size=tuple(form.get("image_size") or (32, 32)),
             )
         load_weights(module, weights)
         return module.eval()
+
+    def _weights(self, client: str | None) -> dict[str, Tensor]:
+        by_client: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in self.stored_weights().items():
+            owner, _, key = name.rpartition("/")
+            by_client.setdefault(owner, {})[key] = tensor
+        if "" in by_client:
+            return by_client[""]
+        if client is None:
+            raise MethodError(f"With {self['method']} every client has a model of its own: name a client.")
+        if client not in by_client:
+            raise ConfigError(f"{self.folder}: there is no client {client!r}.{did_you_mean(client, by_client)}")
+        return by_client[client]
+
+    def stored_weights(self) -> dict[str, Tensor]:
+        """Return the tensors of model.safetensors, once they are those that the run ended with."""
+        import safetensors.torch
+
+        from fedsir.models.weights import weights_sha256
+
+        path = self.folder / "model.safetensors"
+        if not path.exists():
+            raise RunFolderError(
+                f"{self.folder} holds no model, because model.safetensors is missing: restore it, or run "
+                f"{self.folder / 'config.toml'} again with another --out."
+            )
+        with reading(path):
+            stored = safetensors.torch.load(path.read_bytes())
+            if weights_sha256(stored) != self["model_sha256"]:
+                raise ValueError("this is another model")
+        return stored
 
 
 def load_run(folder: str | Path) -> RunResult:
     """Return a finished run from its folder."""
     path = Path(folder)
-    if not (path / "config.toml").is_file():
-        raise RunFolderError(f"{path} is not a run folder: there is no config.toml in it.")
-    fields = RunFolder(path).result()
-    if fields is None:
-        raise RunFolderError(f"The run in {path} is not finished: the command that began it goes on with it.")
-    return RunResult(path, fields)
+    result = RunResult(path, RunFolder(path).finished_result())
+    if "not_assessed" not in result and (split := result.split) is not None:
+        # From before there was a third verdict, when whoever could not be assessed was among the noisy.
+        told = {"noisy_clients": list(split.noisy), "not_assessed": split.not_assessed, "two_groups": split.two_groups}
+        return RunResult(path, {**result, **told})
+    return result

@@ -21,24 +21,21 @@ import json
 import math
 import os
 import re
-import tomllib
-import zipfile
-import zlib
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from fedsir.errors import ConfigError, RunFolderError
-from fedsir.runs.config import Tree, parse_config
+from fedsir.errors import ConfigError, FedsirError, RunFolderError
+from fedsir.runs.config import Tree, parse_config, read_toml
+from fedsir.runs.file_forms import FileForm, MetricsLine, ResultFile
 
 if TYPE_CHECKING:
     from fedsir.runs.config import RunConfig
 
-# What others read of result.json: numbers, and those that may be null.
-RESULT_NUMBERS = ("accuracy", "accuracy_half_width", "seconds")
-RESULT_NUMBERS_OR_NULL = ("identification_accuracy", "noise_before", "noise_after")
+LONGEST_NAME = ".checkpoint-000000-0123456789abcdef.safetensors.part"
 CHECKPOINT = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
 
 
@@ -53,21 +50,16 @@ class RunFolder:
     @contextlib.contextmanager
     def opened(self, config: RunConfig) -> Iterator[None]:
         """Claim the folder for this run: create it, or make sure that it belongs to the same settings."""
+        check_name(self.path)
         lock = filelock.FileLock(self.path / ".lock")
         try:
-            self.refuse_other(config)
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            raise RunFolderError(
-                f"{self.path} is in use by another process: wait for it, or choose another --out."
-            ) from None
-        except OSError as problem:
-            raise RunFolderError(f"Cannot use {self.path}: {problem.strerror}. Choose another --out.") from None
-        try:
-            self.refuse_other(config)  # again: another process may have begun a run here before the lock was ours
-            for leftover in self.path.glob(".*.part"):  # a kill while a file was being written
-                leftover.unlink()
+            with _usable(self.path):
+                self.refuse_other(config)
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock.acquire(timeout=0)
+                self.refuse_other(config)  # again: another process may have begun a run here before the lock was ours
+                for leftover in self.path.glob(".*.part"):  # a kill while a file was being written
+                    leftover.unlink()
             if not self._has_begun():
                 self.write("config.toml", config.to_toml().encode())
             yield
@@ -120,11 +112,9 @@ class RunFolder:
     def stored_config(self) -> Tree:
         """Return config.toml."""
         try:
-            return tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
-            raise RunFolderError(
-                f"{self.path / 'config.toml'} cannot be read: {problem}. Restore it, or choose another --out."
-            ) from None
+            return read_toml(self.path / "config.toml")
+        except ConfigError as problem:
+            raise RunFolderError(f"{problem} Restore it, or choose another --out.") from None
 
     # ------------------------------------------------------------------ files
 
@@ -152,31 +142,35 @@ class RunFolder:
             name, (json.dumps(strict_json(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
         )
 
-    def read_json(self, name: str, *needs: str) -> dict[str, Any] | None:
-        """Return a JSON file's object, None if the file is not there; without the keys `needs` it is damaged."""
+    def read_json(self, name: str, form: type[FileForm]) -> dict[str, Any] | None:
+        """Return a JSON file's object, None if the file is not there; one of another form is damaged."""
         path = self.path / name
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except PermissionError as problem:
-            raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
-        except (ValueError, OSError):
-            value = None
-        if not isinstance(value, dict) or not value.keys() >= set(needs):
-            raise _damaged(path)
-        return value
+        with reading(path, may_be_missing=True):
+            return _checked(json.loads(path.read_bytes()), form)
+        return None
 
     def result(self) -> dict[str, Any] | None:
         """Return result.json, None if the run is not finished."""
-        found = self.read_json("result.json", "model_sha256", "method", *RESULT_NUMBERS, *RESULT_NUMBERS_OR_NULL)
-        if found is None:
-            return None
-        numbers = [found[key] for key in RESULT_NUMBERS]
-        numbers += [found[key] for key in RESULT_NUMBERS_OR_NULL if found[key] is not None]
-        if not all(_is_number(number) for number in numbers):
-            raise _damaged(self.path / "result.json")
-        return found | {"run_dir": str(self.path)}  # it may have been moved since
+        found = self.read_json("result.json", ResultFile)
+        return None if found is None else found | {"run_dir": str(self.path)}  # it may have been moved since
+
+    def finished_result(self) -> dict[str, Any]:
+        """Return result.json; a folder without a finished run is an error that names it."""
+        config = self.path / "config.toml"
+        try:
+            is_run = config.is_file()
+        except (OSError, ValueError) as problem:
+            raise RunFolderError(f"{self.path} cannot be read: {problem}.") from None
+        if not is_run:
+            raise RunFolderError(f"{self.path} is not a run folder: there is no config.toml in it.")
+        result = self.result()
+        if result is None:
+            raise RunFolderError(f"The run in {self.path} is not finished: go on with `{self.command()}`.")
+        return result
+
+    def command(self) -> str:
+        """Return the command that goes on with the run in this folder."""
+        return shlex.join(["fedsir", "run", str(self.path / "config.toml"), "--out", str(self.path)])
 
     # ------------------------------------------------------------------ metrics
 
@@ -194,22 +188,13 @@ class RunFolder:
             ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the whole lines of metrics.jsonl; a line that was cut short is left out."""
+        """Return the lines of metrics.jsonl; what follows the last line break was cut short and is left out."""
         path = self.path / "metrics.jsonl"
-        lines = []
-        try:
-            content = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as problem:
-            raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
-        # Bytes: a cut may go through a letter of several bytes, and only \n ends a line.
-        for text in content.split(b"\n"):
-            with contextlib.suppress(ValueError):
-                line = json.loads(text)
-                if isinstance(line, dict) and type(line.get("round")) is int and _is_number(line.get("accuracy", 0.0)):
-                    lines.append(line)
-        return lines
+        with reading(path, may_be_missing=True):
+            # Bytes: a cut may go through a letter of several bytes, and only \n ends a line.
+            lines = path.read_bytes().split(b"\n")[:-1]
+            return [_checked(json.loads(line), MetricsLine) for line in lines]
+        return []
 
     def drop_metrics_after(self, t: int) -> None:
         """Forget the lines of rounds beyond the checkpoint."""
@@ -233,55 +218,84 @@ class RunFolder:
     def drop_older_checkpoints(self) -> None:
         """Remove all checkpoints but the newest; a kill may have left one."""
         for _, path in self._checkpoints()[:-1]:
-            path.unlink(missing_ok=True)
+            with _usable(self.path):
+                path.unlink(missing_ok=True)
+
+    def checkpoint_round(self) -> int:
+        """Return the round that the newest checkpoint is named after, -1 if there is none."""
+        return max((int(match[1]) for match, _ in self._checkpoints()), default=-1)
 
     def read_checkpoint(self) -> bytes | None:
         """Return the newest checkpoint, None if there is none; a damaged one is an error."""
         found = self._checkpoints()
         if not found:
             return None
-        digest, path = found[-1]
+        match, path = found[-1]
         try:
             content = path.read_bytes()
         except OSError as problem:
             raise RunFolderError(f"{path} cannot be read: {problem.strerror}. Choose another --out.") from None
-        if hashlib.sha256(content).hexdigest()[:16] != digest:
+        if hashlib.sha256(content).hexdigest()[:16] != match[2]:
             raise RunFolderError(
                 f"{path} is damaged (its content does not match the hash in its name): remove the folder and "
                 "run the command again, or restore the file from a copy."
             )
         return content
 
-    def _checkpoints(self) -> list[tuple[str, Path]]:
-        matches = [(CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*.safetensors")]
-        return [(match[2], path) for match, path in sorted(matches, key=lambda pair: pair[1].name) if match]
+    def _checkpoints(self) -> list[tuple[re.Match[str], Path]]:
+        paths = sorted(self.path.glob("checkpoint-*.safetensors"), key=lambda path: path.name)
+        return [(match, path) for path in paths if (match := CHECKPOINT.fullmatch(path.name))]
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path, *, may_be_missing: bool = False) -> Iterator[None]:
     """Turn whatever goes wrong while a file of a run is read into one line that names it."""
     try:
         yield
-    except FileNotFoundError:
-        raise RunFolderError(f"{path} is missing: restore it, or run the command that made its folder again.") from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise _damaged(path) from None
-    except Exception as problem:  # safetensors has an error of its own, which only exists once it is loaded
-        if type(problem).__module__.startswith("safetensors"):
-            raise _damaged(path) from None
+    except FedsirError:
         raise
+    except (FileNotFoundError, NotADirectoryError):
+        if not may_be_missing:
+            raise RunFolderError(
+                f"{path} is missing: restore it, or run the command that made its folder again."
+            ) from None
+    except PermissionError as problem:
+        raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
+    except Exception as problem:  # readers of JSON, TOML, npz and safetensors have a dozen ways to say it
+        raise _damaged(path) from problem
 
 
-def usable_folder(path: Path) -> Path:
-    """Return a folder that files can be put into, made if need be; else an error that says why."""
+def check_name(path: Path) -> None:
+    """Refuse a folder whose name, or the names of files in it, the system or a text file cannot take."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        str(path).encode()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            (path / LONGEST_NAME).lstat()
+    except ValueError:  # no letters, or a zero byte
+        raise RunFolderError(f"{str(path)!r} cannot be the name of a folder. Choose another --out.") from None
+    except OSError as problem:
+        raise RunFolderError(f"Cannot use {path}: {problem.strerror}. Choose another --out.") from None
+
+
+@contextlib.contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except filelock.Timeout:
+        raise RunFolderError(f"{path} is in use by another process: wait for it, or choose another --out.") from None
     except FileExistsError:
         raise RunFolderError(f"{path} is a file: --out must name a folder.") from None
     except OSError as problem:
         raise RunFolderError(f"Cannot use {path}: {problem.strerror}. Choose another --out.") from None
+
+
+def usable_folder(path: Path) -> Path:
+    """Return a folder that files can be put into, made if need be; else an error that says why."""
+    check_name(path)
+    with _usable(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return path
 
 
@@ -294,12 +308,16 @@ def strict_json(value: Any) -> Any:
     return [strict_json(child) for child in value] if isinstance(value, list | tuple) else value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _checked(value: Any, form: type[FileForm]) -> dict[str, Any]:
+    form.model_validate(value)
+    checked: dict[str, Any] = value
+    return checked
 
 
 def _damaged(path: Path) -> RunFolderError:
-    return RunFolderError(f"{path} is damaged: remove it and run the same command again.")
+    can_be_made_again = path.name == "result.json"  # from the last checkpoint
+    advice = "remove it" if can_be_made_again else "restore it from a copy, or remove its folder"
+    return RunFolderError(f"{path} is damaged: {advice} and run the same command again.")
 
 
 def _line(metrics: Mapping[str, Any]) -> bytes:

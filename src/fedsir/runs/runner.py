@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import safetensors
-import safetensors.torch
-
 from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
 from fedsir.data.source import DATASETS
@@ -18,9 +15,9 @@ from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
 from fedsir.methods.reply_check import Form
 from fedsir.models.initial import InitialModel, initial_model
-from fedsir.models.weights import weights_sha256
 from fedsir.runs import checkpoint
 from fedsir.runs.devices import check_device
+from fedsir.runs.file_forms import DataFile
 from fedsir.runs.progress import Silent
 from fedsir.runs.provenance import provenance
 from fedsir.runs.result import RunResult
@@ -130,13 +127,15 @@ def _checkpoint(
     config: RunConfig, folder: RunFolder, method: AnyMethod, data: FederatedData, model: InitialModel
 ) -> Snapshot | None:
     """Return where an earlier attempt stopped, None if it never came to round 0; forget what came after it."""
-    content = folder.read_checkpoint()
+    t, content = folder.checkpoint_round(), folder.read_checkpoint()
     if content is None:
         folder.drop_metrics_after(-1)
         return None
     form = Form.of(model.weights, classes=data.n_classes, features=model.n_features)
     try:
-        found = checkpoint.from_bytes(content, method.State, form, config.sha256)
+        found = checkpoint.from_bytes(content, method.State, form, data.size_by_client, config.sha256)
+        if found.round != t or t > config.rounds:
+            raise RunFolderError(f"the checkpoint is damaged: it is not of round {t}.")
     except RunFolderError as problem:
         raise RunFolderError(f"{folder.path}: {problem}") from problem
     folder.drop_metrics_after(found.round)
@@ -145,22 +144,14 @@ def _checkpoint(
 
 
 def _check_data(folder: RunFolder, description: dict[str, Any]) -> None:
-    stored = folder.read_json("data.json", "sha256")
+    stored = folder.read_json("data.json", DataFile)
     if stored is not None and stored["sha256"] != description["sha256"]:
         raise RunFolderError(f"The data have changed since this run began in {folder.path}: choose another --out.")
 
 
 def _reported_again(folder: RunFolder, result: dict[str, Any], target: RunTarget) -> RunResult:
     """Return a finished run's result once more, if its model is still the one it ended with."""
-    path = folder.path / "model.safetensors"
-    try:
-        intact = weights_sha256(safetensors.torch.load(path.read_bytes())) == result["model_sha256"]
-    except (OSError, safetensors.SafetensorError):
-        intact = False
-    if not intact:
-        raise RunFolderError(
-            f"{path} is missing or damaged: remove {folder.path} and run the command again, or restore the file."
-        )
     found = RunResult(folder.path, result)
+    found.stored_weights()
     target.progress.finished(found, is_new=False)
     return found

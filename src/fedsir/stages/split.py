@@ -92,18 +92,34 @@ class ClientSplit:
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> ClientSplit:
-        """Rebuild a split from its JSON form (`dataclasses.asdict`)."""
+        """Rebuild a split from its JSON form (`dataclasses.asdict`); wrong types are a ValueError or TypeError."""
+        names = [*tree["clean"], *tree["noisy"], *tree["not_assessed"], *tree["not_assessed"].values()]
+        lists = (tree["clean"], tree["noisy"], *tree["statistics"].values())
+        flags = (tree["has_two_groups"], tree.get("is_forced", False))
+        if (
+            not all(isinstance(entry, list | tuple) for entry in lists)
+            or not all(isinstance(name, str) for name in names)
+            or not all(isinstance(flag, bool) for flag in flags)
+        ):
+            raise ValueError("a split of the clients has values of other types")
         return cls(
             clean=tuple(tree["clean"]),
             # Older files have those that could not be assessed among the noisy, too.
             noisy=tuple(client for client in tree["noisy"] if client not in tree["not_assessed"]),
-            statistics={client: tuple(sent) for client, sent in tree["statistics"].items()},
-            posterior_noisy=dict(tree["posterior_noisy"]),
+            statistics={client: tuple(map(_number, told)) for client, told in tree["statistics"].items()},
+            posterior_noisy={client: _number(share) for client, share in tree["posterior_noisy"].items()},
             not_assessed=dict(tree["not_assessed"]),
-            evidence=None if tree["evidence"] is None else Evidence(**tree["evidence"]),
-            has_two_groups=tree["has_two_groups"],
-            is_forced=tree.get("is_forced", False),
+            evidence=None
+            if tree["evidence"] is None
+            else Evidence(**{name: _number(value) for name, value in tree["evidence"].items()}),
+            has_two_groups=flags[0],
+            is_forced=flags[1],
         )
+
+
+def _number(value: float | None) -> float:
+    """Return a number of a JSON file, in which null stands for what is not finite."""
+    return math.nan if value is None else float(value)
 
 
 def split_clients(

@@ -27,14 +27,15 @@ def estimate_jobs(
     seconds_by_work: dict[str, float] = {}
     estimates: dict[str, float | None] = {}
     for job in jobs:
-        if job.result() is not None:
+        has_begun = job.folder.exists()
+        if has_begun and job.result() is not None:
             estimates[job.name] = None
             continue
         work = _work(job)
         if work not in seconds_by_work:
             plan = plan_run(job.config, workers=1, data_dir=data_dir, download=download)
             seconds_by_work[work] = plan["estimate"]["seconds"]
-        estimates[job.name] = seconds_by_work[work] * (1 - job.share_done())
+        estimates[job.name] = seconds_by_work[work] * (1 - (job.share_done() if has_begun else 0.0))
     return estimates
 
 

@@ -12,14 +12,13 @@ seed = [0, 1, 2]
 from __future__ import annotations
 
 import itertools
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
-from fedsir.runs.config import RunConfig, Tree, merge, nested
+from fedsir.runs.config import RunConfig, Tree, merge, nested, read_toml
 from fedsir.runs.recipes import resolve
 
 KEYS = ("recipe", "settings", "grid")
@@ -32,12 +31,7 @@ def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
     ----------
     trusted : methods in files (FILE.py:CLASS) whose code may be run; to know a method's settings is to run its file
     """
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
-    except OSError as problem:
-        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+    tree = read_toml(path)
     for key in tree:
         if key not in KEYS:
             raise ConfigError(
@@ -71,6 +65,8 @@ def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
 def _points(grid: Mapping[str, Any], path: Path) -> Iterator[Tree]:
     """Yield the settings of every combination in a grid."""
     axes = list(_axes(grid, path))
+    if not axes:
+        raise ConfigError(f"{path}: a grid is empty: which values shall be run? As in seed = [0, 1, 2].")
     for values in itertools.product(*(values for _, values in axes)):
         point: Tree = {}
         for (key, _), value in zip(axes, values, strict=True):

@@ -75,3 +75,12 @@ def test_the_live_table_is_closed_however_a_run_ends(monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError):
         execute(resolve("digits"), out=tmp_path, workers=1)
     assert closed == [True]
+
+
+def test_ctrl_c_that_typer_caught_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsir.runs.recipes.recipe_names", interrupted)
+    assert leave(monkeypatch, "list", "recipes") == 130
+    assert capsys.readouterr().err == "fedsir: stopped.\n"

@@ -2,13 +2,16 @@
 
 import math
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from fedsir.errors import ConfigError
-from fedsir.methods.registry import known_methods
-from fedsir.runs.config import merge, parse_assignment, parse_config
+from fedsir.methods.registry import BUILT_IN, config_class, known_methods
+from fedsir.runs.config import RunConfig, merge, nested, parse_assignment, parse_config, read_toml
 
 FEDAVG = {"method": {"name": "fedavg"}}
 FEDSIR = {"method": {"name": "fedsir"}}
@@ -156,3 +159,99 @@ def test_settings_cannot_be_changed_after_the_check() -> None:
     config = parse_config(FEDAVG)
     with pytest.raises(ValueError, match="frozen"):
         config.rounds = 3  # type: ignore[misc]
+
+
+def leaves(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    """Yield the dotted key of every setting that cannot be true or false."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from leaves(field.annotation, f"{prefix}{name}.")
+        elif "bool" not in str(field.annotation):
+            yield prefix + name
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_true_is_not_a_number_in_any_setting(method: str) -> None:
+    keys = [key for key in leaves(config_class(method), "method.") if key != "method.name"]
+    keys += [key for key in leaves(RunConfig, "") if not key.startswith("method")]
+    assert len(keys) >= 30
+    for key in keys:
+        with pytest.raises(ConfigError, match=rf"^{key}: .*given: (True|true)\)"):
+            parse_config(merge({"method": {"name": method}}, nested(key, True)))
+    with pytest.raises(ConfigError, match=r"data\.transition: must be a number"):
+        parse_config(merge(FEDAVG, {"data": {"noise": "matrix", "transition": [[True, 0], [0, 1]]}}))
+
+
+@pytest.mark.parametrize("key", ["data.dataset", "data.noisy_clients", "model.weights", "method.na\udcffme", "\ud800"])
+def test_half_a_character_is_refused_before_it_reaches_a_file(key: str) -> None:
+    value: Any = ["a", "\ud800"] if key == "data.noisy_clients" else "\ud800.pth"
+    with pytest.raises(ConfigError, match=r"is not valid text") as fault:
+        parse_config(merge(FEDAVG, nested(key, value)))
+    str(fault.value).encode()
+
+
+@pytest.mark.parametrize("value", [10**6000, "9" * 6000, [[1] * 5000]], ids=["number", "text", "list"])
+def test_a_very_long_value_is_cut_short(value: Any) -> None:
+    with pytest.raises(ConfigError, match="rounds") as fault:
+        parse_config({**FEDAVG, "rounds": value})
+    assert len(str(fault.value)) < 300
+
+
+def test_an_assignment_of_many_digits_or_levels_is_no_traceback() -> None:
+    with pytest.raises(ConfigError, match="rounds"):
+        parse_config(merge(FEDAVG, parse_assignment("rounds=" + "9" * 5000)))
+    assert parse_assignment("a=" + "[" * 5000)["a"].startswith("[[")
+    with pytest.raises(ConfigError, match=r"There is no setting 'a\.a\."):
+        parse_assignment(".".join("a" * 5000) + "=1")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"a = " + b"[" * 5000, "nested too deeply"),
+        (b"a" + b".a" * 5000 + b" = 1", "no setting|nested too deeply"),
+        (b"a = " + b"9" * 5000, "is not a TOML file"),
+        (b"a = '\xed\xa0\x80'", "is not a TOML file"),
+        (b"a = ", "is not a TOML file"),
+        (None, "cannot be read"),
+    ],
+    ids=["lists", "tables", "digits", "surrogate", "cut", "missing"],
+)
+def test_a_file_that_is_no_toml_is_one_line(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "own.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=reason):
+        parse_config({**FEDAVG, **read_toml(path)})
+
+
+def test_a_byte_order_mark_is_no_setting(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_bytes(b"\xef\xbb\xbfrounds = 3\n")
+    assert read_toml(tmp_path / "own.toml") == {"rounds": 3}
+
+
+def test_paths_of_data_are_stored_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = {"dataset": "own.npz", "public": "../public", "noise": "file", "labels_file": "given.npy"}
+    config = parse_config({**FEDAVG, "data": data, "model": {"weights": "first.pth"}})
+    assert config.data.dataset == str(tmp_path / "own.npz")
+    assert config.data.public == str(tmp_path.parent / "public")
+    assert config.data.labels_file == str(tmp_path / "given.npy")
+    assert config.model.weights == str(tmp_path / "first.pth")
+    monkeypatch.chdir("/")
+    assert parse_config(config.tree()).sha256 == config.sha256
+    assert parse_config({**FEDAVG, "data": {"public": "held-out"}}).data.public == "held-out"
+
+
+@pytest.mark.parametrize(
+    ("tree", "right"),
+    [
+        ({"method": {"name": "FedSIR"}}, "fedsir"),
+        ({"method": {"name": "FedNoRo"}}, "fednoro"),
+        ({"model": {"name": "ResNet-18"}}, "resnet18"),
+        ({"data": {"Alpha": 2}}, "alpha"),
+    ],
+)
+def test_names_as_papers_write_them_are_understood_enough_to_suggest(tree: Any, right: str) -> None:
+    with pytest.raises(ConfigError, match=f"Did you mean '{right}'"):
+        parse_config(merge(FEDAVG, tree))

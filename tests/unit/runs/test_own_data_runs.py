@@ -17,6 +17,7 @@ from fedsir.models.resnet18 import ResNet18
 from fedsir.randomness import KeyedRandom
 from fedsir.runs.estimate import plan_run
 from fedsir.runs.recipes import resolve
+from fedsir.runs.result import RunResult
 from fedsir.runs.runner import RunTarget, run_experiment
 
 
@@ -28,7 +29,7 @@ def write_npz(path: Path, change: int = 0, side: int = 8) -> None:
     np.savez(path, images=images, labels=labels, clients=np.array(["east", "west"] * 30))
 
 
-def run(path: Path, out: Path) -> dict[str, object]:
+def run(path: Path, out: Path) -> RunResult:
     return fedsir.run(method="fedavg", dataset=path, rounds=1, out=out)
 
 
@@ -53,6 +54,23 @@ def test_a_finished_run_notices_changed_data(tmp_path: Path) -> None:
     write_npz(path, change=1)
     with pytest.raises(RunFolderError, match="data have changed"):
         run(path, tmp_path / "run")
+
+
+def test_a_run_on_a_relative_path_is_known_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    write_npz(tmp_path / "here" / "own.npz")
+    words = {"rounds": 1, "method": {"name": "fedavg"}, "data": {"dataset": "own.npz"}}
+    monkeypatch.chdir(tmp_path / "here")
+    made = run_experiment(resolve(None, words), RunTarget(Path("run")))
+    stored = Path("run/config.toml")
+    assert resolve(str(stored)).sha256 == resolve(None, words).sha256
+    # Folders from before paths were stored whole: the same command still knows them.
+    stored.write_text(stored.read_text().replace(str(tmp_path / "here" / "own.npz"), "own.npz"))
+    assert run_experiment(resolve(None, words), RunTarget(Path("run")))["model_sha256"] == made["model_sha256"]
+    stored.write_text(resolve(None, words).to_toml())
+    monkeypatch.chdir(tmp_path)
+    elsewhere = resolve("here/run/config.toml")
+    assert run_experiment(elsewhere, RunTarget(Path("here/run")))["model_sha256"] == made["model_sha256"]
 
 
 @pytest.fixture

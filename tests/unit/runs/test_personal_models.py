@@ -11,7 +11,6 @@ import safetensors.torch
 
 from fedsir.engines.federation import EngineFederation
 from fedsir.models.weights import weights_sha256
-from fedsir.runs import estimate
 from fedsir.runs.config import RunConfig
 from fedsir.runs.progress import Silent
 from fedsir.runs.runner import RunTarget, run_experiment
@@ -96,13 +95,3 @@ def test_a_client_that_never_took_part_has_the_common_model(tiny: Settings, tmp_
 
 def test_one_model_has_no_spread(tiny: Settings, tmp_path: Path) -> None:
     assert run_experiment(tiny(rounds=1), RunTarget(tmp_path / "run"))["accuracy_spread"] is None
-
-
-def test_an_estimate_counts_every_clients_model(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_training", lambda *_: (0.5, 0.0, 1000))
-    config = tiny(method=RHFL, data={"n_train": 80, "public": "held-out"})
-    # 70 images are left, 10 are public. One epoch before; in each of 2 rounds a look at the own images (a third of a
-    # step) and an epoch on them, and every client answers the public ones and trains on them.
-    training = 70 + 2 * (70 * 4 / 3 + 3 * 10 * 4 / 3)
-    seconds = estimate.plan_run(config, workers=1)["estimate"]["seconds"]
-    assert seconds == pytest.approx(0.5 * training + 0.5 / 3 * 3 * 20 * 3)  # 3 models, 20 test images, 3 evaluations

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedsir.engines.federation import AskProgress
 from fedsir.runs import progress
 from fedsir.runs.progress import LiveTable, RoundLines, Silent
 
@@ -50,12 +51,12 @@ def test_a_log_gets_one_line_per_round(log: tuple[RoundLines, io.StringIO], cloc
     for t in range(3):
         clock[0] += 2
         lines.round_done(metrics(t))
-    lines.finished({})
+    lines.finished({"run_dir": "runs/x"}, is_new=True)
     headline, note, *rounds = file.getvalue().splitlines()
     assert headline == "fedsir on digits: 4 clients, 1,234 images, 10 rounds, seed 3"
     assert note == "note: " + DATA.notes[0]
     assert rounds == [
-        "round 0  accuracy 12.5%  loss 2.500  seconds 1.2  eta …",
+        "round 0  accuracy 12.5%  loss 2.500  seconds 1.2",
         "round 1  accuracy 12.5%  loss 2.500  seconds 1.2  eta 18 s",
         "round 2  accuracy 12.5%  loss 2.500  seconds 1.2  eta 16 s",
     ]
@@ -76,7 +77,7 @@ def test_what_a_round_did_not_measure_is_not_printed(log: tuple[RoundLines, io.S
     lines, file = log
     lines.started(CONFIG, DATA, [])
     lines.round_done({"round": 4, "failures": {}, "seconds": 0.0, "noise_after": None, "relabelled": 1200})
-    assert file.getvalue().splitlines()[-1] == "round 4  relabelled 1,200  seconds 0.0  eta …"
+    assert file.getvalue().splitlines()[-1] == "round 4  relabelled 1,200  seconds 0.0"
 
 
 def test_a_run_that_goes_on_says_from_where(log: tuple[RoundLines, io.StringIO]) -> None:
@@ -97,7 +98,7 @@ def test_the_table_shows_the_last_rounds_and_the_time_left(
     table.round_done(metrics(1, accuracy=0.777, failures={"[/x]": "dropped out"}))
     text = file.getvalue()
     assert "77.7%" in text
-    assert "2 of 11 done, 9 min to go" in text
+    assert "round 2 of 10; 9 min to go" in text
     assert "round 1: client [/x] left out: dropped out" in text
     table.close()
 
@@ -121,27 +122,56 @@ def test_the_table_gives_the_terminal_back_when_a_run_is_interrupted(
     assert file.getvalue().count(SHOW_CURSOR) == 1
 
 
-def test_the_table_closes_itself_at_the_end(terminal: tuple[LiveTable, io.StringIO]) -> None:
+def test_the_table_stays_on_the_screen_at_the_end(terminal: tuple[LiveTable, io.StringIO]) -> None:
     table, file = terminal
-    table.finished({})  # a finished run is reported without ever starting
-    assert file.getvalue() == ""
     table.started(CONFIG, DATA, [])
     table.round_done(metrics(0))
-    table.finished({})
+    table.close()
     assert file.getvalue().count(HIDE_CURSOR) == file.getvalue().count(SHOW_CURSOR) == 1
 
 
 def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     Silent().started(CONFIG, DATA, [])
     Silent().round_done(metrics(0))
-    Silent().finished({})
+    Silent().finished({}, is_new=True)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_round_says_what_clients_do_and_how_many_have_done_it(
+    log: tuple[RoundLines, io.StringIO], terminal: tuple[LiveTable, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    for show, file in (log, terminal):
+        show.started(CONFIG, DATA, [])
+        now[0] += progress.SILENCE
+        show.answered(AskProgress(round=0, task="identify", n_done=3, n_asked=1000))
+        show.close()
+        assert "round 0 of 10: looking for noisy clients, 3 of 1,000 clients" in file.getvalue()
+        show.answered(AskProgress(round=0, task="my_task", n_done=4, n_asked=1000))
+        assert "4 of 1,000" not in file.getvalue()  # too soon for another line
+
+
+def test_a_table_shows_the_round_before_anybody_has_answered(terminal: tuple[LiveTable, io.StringIO]) -> None:
+    table, file = terminal
+    table.started(CONFIG, DATA, [])
+    table.close()
+    assert "round 0 of 10" in file.getvalue()
+
+
+@pytest.mark.parametrize("kind", [RoundLines, LiveTable])
+def test_a_finished_run_says_that_there_is_nothing_to_do(kind: type[RoundLines]) -> None:
+    file = io.StringIO()
+    show = kind(Console(file=file, width=60))
+    show.finished({"run_dir": "runs/[x]"}, is_new=False)
+    show.close()
+    assert file.getvalue() == "finished earlier, nothing to do: runs/[x]\n"
 
 
 # ---------------------------------------------------------------- the time left
 
 
-def eta_after(clock: list[float], rounds: int, n_done: int, ticks: list[float]) -> str:
+def eta_after(clock: list[float], rounds: int, n_done: int, ticks: list[float]) -> str | None:
     watch = progress._Clock(rounds, n_done)
     for seconds in ticks:
         clock[0] += seconds
@@ -152,8 +182,8 @@ def eta_after(clock: list[float], rounds: int, n_done: int, ticks: list[float]) 
 @pytest.mark.parametrize(
     ("rounds", "n_done", "ticks", "expected"),
     [
-        (10, 0, [], "…"),
-        (10, 0, [50.0], "…"),  # round 0 is the start: it says nothing of the rounds
+        (10, 0, [], None),
+        (10, 0, [50.0], None),  # round 0 is the start: it says nothing of the rounds
         (10, 0, [50.0, 3.0], "27 s"),  # 9 rounds left at 3 s
         (10, 0, [50.0, 3.0, 5.0], "32 s"),  # 8 at 4 s
         (10, 4, [7.0], "42 s"),  # 5 of 11 done by now, 6 left; after a resume the first round counts
@@ -164,7 +194,7 @@ def eta_after(clock: list[float], rounds: int, n_done: int, ticks: list[float]) 
     ],
 )
 def test_the_time_left_is_rounds_left_times_recent_rounds(
-    clock: list[float], rounds: int, n_done: int, ticks: list[float], expected: str
+    clock: list[float], rounds: int, n_done: int, ticks: list[float], expected: str | None
 ) -> None:
     assert eta_after(clock, rounds, n_done, ticks) == expected
 

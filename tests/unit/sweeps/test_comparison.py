@@ -14,6 +14,7 @@ from fedsir.errors import ConfigError, RunFolderError
 from fedsir.evaluate.statistics import paired_difference
 from fedsir.sweeps.comparison import compare
 
+DATA_FILE = {"sha256": "0", "class_names": ["a", "b"]}
 LABELS = np.arange(200) % 10
 
 
@@ -97,7 +98,7 @@ def test_what_cannot_be_compared_is_refused(write_run: Any, tmp_path: Path) -> N
     with pytest.raises(RunFolderError, match="the same run twice"):
         compare([run, run])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunFolderError, match="is no run folder"):
+    with pytest.raises(RunFolderError, match="is not a run folder"):
         compare([run, tmp_path / "empty"])
     unfinished = write_run("c", 100, seed=3)
     (unfinished / "result.json").unlink()
@@ -105,7 +106,7 @@ def test_what_cannot_be_compared_is_refused(write_run: Any, tmp_path: Path) -> N
         compare([run, unfinished])
     damaged = write_run("d", 100, seed=4)
     (damaged / "predictions.npz").write_bytes(b"no archive")
-    with pytest.raises(RunFolderError, match="cannot be read"):
+    with pytest.raises(RunFolderError, match="is damaged"):
         compare([run, damaged])
 
 
@@ -234,7 +235,9 @@ def test_public_images_from_elsewhere_are_no_other_condition(write_run: Any, tmp
 
 def test_data_that_have_changed_are_not_averaged(write_run: Any, tmp_path: Path) -> None:
     for seed in (0, 1):
-        (write_run(f"a{seed}", 100, seed=seed) / "data.json").write_text(json.dumps({"images_sha256": f"{seed}"}))
+        (write_run(f"a{seed}", 100, seed=seed) / "data.json").write_text(
+            json.dumps(DATA_FILE | {"images_sha256": f"{seed}"})
+        )
     with pytest.raises(RunFolderError, match="different images"):
         compare([tmp_path])
 

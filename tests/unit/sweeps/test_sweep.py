@@ -1,5 +1,6 @@
 """Sweeps: every run is made once, in its own process; one that fails or dies does not stop the others."""
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedsir.sweeps.estimate import estimate_jobs, time_in_all
 from fedsir.sweeps.progress import SweepLines, SweepTable
 from fedsir.sweeps.sweep import Job, jobs_for, run_jobs
 
+LINE = {"seconds": 1.0, "failures": {}, "bytes_up": 0, "bytes_down": 0}
 DATA = {"n_train": 60, "n_test": 20, "n_clients": 3}
 
 
@@ -127,7 +129,7 @@ def test_estimates_know_what_is_done(tmp_path: Path) -> None:
     finished, begun, untouched = jobs_for(configs, tmp_path)
     run_experiment(configs[0], RunTarget(finished.folder))
     begun.folder.mkdir()
-    (begun.folder / "metrics.jsonl").write_text('{"round": 0}\n{"round": 1}\n')
+    (begun.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(LINE | {'round': t})}\n" for t in (0, 1)))
     estimates = estimate_jobs([finished, begun, untouched])
     whole = estimates[untouched.name]
     assert estimates[finished.name] is None
@@ -208,14 +210,13 @@ class Broken(FedAvg):
 """
 
 
-def test_a_fault_in_the_code_is_told_as_what_it_is(tmp_path: Path) -> None:
+def test_a_fault_in_a_method_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     broken = resolve("digits", {"data": DATA, "method": {"name": f"{tmp_path / 'broken.py'}:Broken"}})
     (job,) = jobs_for([broken], tmp_path / "sweep")
     outcome = run_jobs([job], Diary())
-    assert outcome.failures == {
-        job.name: "KeyError: 'no such key' (a fault in the code: its traceback is above)",
-    }
+    where = f"{tmp_path / 'broken.py'}, line 7"
+    assert outcome.failures == {job.name: f"Round 0: {where}: KeyError: 'no such key'."}
 
 
 def test_two_failures_for_one_reason_in_two_folders_are_enough(tmp_path: Path) -> None:
