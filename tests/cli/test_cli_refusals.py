@@ -269,7 +269,7 @@ def test_a_folder_of_other_settings_is_refused_by_the_key(refused: Refused, begu
     for words, key in [
         (["--seed", "9"], "seed is 0 there, 9 now"),
         (["--noise-rate", "0.1"], "data.noise_rate is 0.8 there, 0.1 now"),
-        (set_("method.epochs=2"), "method.epochs is 1 there, 2 now"),
+        (set_("method.epochs=3"), "method.epochs is 2 there, 3 now"),
     ]:
         line = refused(*RUN, *TINY, *words)
         assert key in line and "--out" in line

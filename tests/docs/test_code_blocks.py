@@ -170,8 +170,11 @@ def test_blocks_work(page: Path, folder: Path, typed: Callable[..., None]) -> No
         else:
             for words, target, error in commands_in(block.text):
                 for word in words:
-                    if word.endswith(".toml") and not Path(word).exists():  # the page's own, by the name the text uses
-                        Path(word).write_bytes((folder / "block.toml").read_bytes())
+                    if word.endswith(".toml") and not Path(word).exists():
+                        # A file of the repository, or the page's own by the name the text uses.
+                        source = ROOT / word if (ROOT / word).exists() else folder / "block.toml"
+                        Path(word).parent.mkdir(parents=True, exist_ok=True)
+                        Path(word).write_bytes(source.read_bytes())
                 typed(words, target, error)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130  # what shells expect after Ctrl-C
-STOPPED = "fedsir: stopped."
+
+
+class Stopped(Exception):
+    """Ctrl-C in a command that can go on later; the message says how."""
 
 
 def main() -> None:
@@ -15,9 +18,5 @@ def main() -> None:
 
         run_command()
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        print("fedsir: stopped.", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except SystemExit as left:
-        if isinstance(getattr(left.__context__, "__cause__", None), KeyboardInterrupt):
-            print(STOPPED, file=sys.stderr)  # typer has caught it and says nothing
-        raise

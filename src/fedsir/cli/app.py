@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from fedsir import __version__
-from fedsir.cli import compare, demo, doctor, listing, plan, reproduce, run, show, sweep
+from fedsir.cli import INTERRUPTED, Stopped, compare, demo, doctor, listing, plan, reproduce, run, show, sweep
 from fedsir.cli.terminal import forget_output, say
 from fedsir.errors import FedsirError
 
@@ -63,7 +63,15 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without α and ± shows ? rather than a traceback
             stream.reconfigure(errors="replace")
     try:
-        sys.exit(app(prog_name="fedsir", standalone_mode=False))
+        code = app(prog_name="fedsir", standalone_mode=False)
+        if code == INTERRUPTED:  # typer has caught Ctrl-C and says nothing
+            raise KeyboardInterrupt
+        sys.exit(code)
+    except typer.Abort:  # what other versions of typer make of Ctrl-C
+        raise KeyboardInterrupt from None
+    except Stopped as problem:
+        say(f"fedsir: stopped; {problem}", err=True)
+        sys.exit(INTERRUPTED)
     except FedsirError as problem:
         _refuse(str(problem))
     except UsageError as problem:

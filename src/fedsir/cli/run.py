@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsir.cli import INTERRUPTED, options
+from fedsir.cli import Stopped, options
 from fedsir.cli.result_table import result_table
-from fedsir.cli.terminal import say, say_json
+from fedsir.cli.terminal import say_json
 
 if TYPE_CHECKING:
     from fedsir.runs.config import RunConfig
@@ -85,8 +85,7 @@ def execute(
         return run_experiment(config, RunTarget(folder, workers, device, data_dir, download, progress))
     except KeyboardInterrupt:
         progress.close()  # first: a live table would draw over the line
-        say(f"fedsir: stopped; the same command goes on from the last round in {folder}.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise Stopped(f"the same command goes on from the last round in {folder}.") from None
     finally:
         progress.close()
 

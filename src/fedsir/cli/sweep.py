@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsir.cli import INTERRUPTED, options
+from fedsir.cli import Stopped, options
 from fedsir.cli.terminal import say, say_json, say_table
 from fedsir.errors import FedsirError
 
@@ -87,8 +87,7 @@ def execute(jobs: Sequence[Job], *, workers: int, device: str, data_dir: Path | 
         return run_jobs(jobs, progress, workers=workers, device=device, data_dir=data_dir, download=download)
     except KeyboardInterrupt:
         progress.close()
-        say("fedsir: stopped; the same command goes on from the last round of each run.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise Stopped("the same command goes on from the last round of each run.") from None
     finally:
         progress.close()
 

@@ -117,7 +117,9 @@ def test_the_state_survives_the_wire(method: str, straight_run: Runner) -> None:
     content = RunFolder(run.folder).read_checkpoint()
     assert content is not None
     cls, model = method_class(method), decode(content)["state"]["model"]
-    snapshot = checkpoint.from_bytes(content, cls.State, Form.of(model, classes=10, features=64), run.config.sha256)
+    sizes = json.loads((run.folder / "data.json").read_text())["client_sizes"]
+    form = Form.of(model, classes=10, features=64)
+    snapshot = checkpoint.from_bytes(content, cls.State, form, sizes, run.config.sha256)
     assert snapshot.round == 2
     assert type(snapshot.state) is cls.State
     assert checkpoint.to_bytes(snapshot, run.config.sha256) == content

@@ -220,7 +220,7 @@ def test_a_reply_that_is_not_what_the_task_declares_is_left_out_and_the_field_na
 
     fed = federation(behave, clients=CLIENTS[:2])
     assert list(fed.ask(task, CLIENTS[:2])) == ["c1"]
-    assert fed.failures["c0"].startswith(reason)
+    assert f": {reason}" in fed.failures["c0"]  # after the place where the task is written
     assert set(fed._engine.client_states()) == {"c1"}  # what came with rubbish is not kept either
     assert fed.log.bytes_up["c0"] > 0  # it was still sent
 
@@ -282,7 +282,7 @@ def test_everybody_failing_stops_the_run_with_the_reason_also_at_the_second_ask(
 def test_diverged_training_is_called_so() -> None:
     fed = federation(lambda call, payload: answer(good(loss=math.inf)), clients=["a"])
     fed.ask(fit, ["a"])
-    with pytest.raises(MethodError, match=r"client a: loss is not finite\. Training diverged: lower method\.lr"):
+    with pytest.raises(MethodError, match=r"client a: .*: loss is not finite\. Training diverged: lower method\.lr"):
         fed.end_round()
 
 

@@ -315,9 +315,10 @@ def test_features_that_are_not_finite_change_nothing() -> None:
 def test_faults_of_received_spectra() -> None:
     fine = spectra([[0.6, 0.8], [0.0, 0.0]], [[[0.8, -0.6]], []], [5, 0])
     assert fault_of(fine) is None
-    assert fault_of(dataclasses.replace(fine, gaps=np.array([math.nan, 1.0]))) == "not finite"
-    assert fault_of(dataclasses.replace(fine, residuals=fine.residuals + math.inf)) == "not finite"
+    for ranks in ([3, 0], [-1, 0]):
+        out_of_range = dataclasses.replace(fine, residual_ranks=np.array(ranks))
+        assert fault_of(out_of_range) == "spectra: a residual rank or a count is out of range"
     too_long = dataclasses.replace(fine, directions=np.array([[6.0, 8.0], [0.0, 0.0]]))
-    assert fault_of(too_long) == "a direction is not of unit length"
+    assert fault_of(too_long) == "spectra.directions: one is not of unit length"
     claims_a_class = dataclasses.replace(fine, counts=np.array([5, 3]))
-    assert fault_of(claims_a_class) == "a direction is not of unit length"  # zeros do not make a direction
+    assert fault_of(claims_a_class) == "spectra.directions: one is not of unit length"  # zeros do not make a direction
