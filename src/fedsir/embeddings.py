@@ -14,16 +14,18 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsir.data.arrays import as_array
+from fedsir.data.arrays import as_array, as_column
 from fedsir.data.naming import natural_order
 from fedsir.errors import DataError
 from fedsir.frames import to_frame
+from fedsir.printable import printable
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.relabel import aggregate_references, direction_scores, extract_spectra
 from fedsir.stages.relabel import relabel as relabel_features
 from fedsir.stages.spectrum import ClassFeatures, Features, Labels, class_features
 from fedsir.stages.split import ClientSplit, Evidence, split_clients
 
+LARGEST = 1e15  # features beyond it, or below its inverse, are scaled
 Rule = Literal["auto", "direction", "residual", "agreement"]
 T = TypeVar("T")
 
@@ -79,8 +81,9 @@ class Identification:
 
     def __str__(self) -> str:
         named = f": {', '.join(map(str, self.noisy))}" if self.noisy else ""
+        forced = " (two groups were asked for, not found)" if self.two_groups == "asked for" else ""
         unsure = f"; {len(self.not_assessed)} not assessed" if self.not_assessed else ""
-        return f"{len(self.noisy)} of {len(self.n_samples)} clients look noisy{named}{unsure}"
+        return printable(f"{len(self.noisy)} of {len(self.n_samples)} clients look noisy{named}{forced}{unsure}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +211,7 @@ def relabel(
             fixed = relabel_features(federation.features[rows], given[rows], references, rule)
             corrected[rows], is_undecided[rows] = fixed.labels, fixed.is_undecided
     is_changed = corrected != given
-    as_given = as_array(labels)
+    as_given = as_column(labels)
     names = np.empty(len(federation.classes), as_given.dtype)
     names[:] = federation.classes
     return Relabelled(
@@ -217,7 +220,7 @@ def relabel(
         is_undecided=is_undecided,
         is_changed=is_changed,
         rule=rule,
-        clients=as_array(clients),
+        clients=as_column(clients),
         given=as_given,
     )
 
@@ -259,9 +262,13 @@ class _Federation:
         number = {client: k for k, client in enumerate(self.clients)}
         if isinstance(found, Identification):
             noisy, clean = set(found.noisy), set(found.clean)
-        else:
+            if unseen := [client for client in self.clients if client not in found.n_samples]:
+                raise DataError(f"found says nothing of client {unseen[0]!r}: identify these samples first")
+        elif isinstance(found, Iterable) and not isinstance(found, str):
             noisy = set(found)
             clean = set(number) - noisy
+        else:
+            raise DataError(f"found must be what identify returned, or a list of noisy clients, not {found!r}")
         if unknown := (noisy | clean) - set(number):
             raise DataError(f"found: there is no client {unknown.pop()!r} among these samples")
         if not clean:
@@ -288,7 +295,12 @@ def _margin(scores: NDArray[np.float32], given: Labels) -> NDArray[np.float64]:
 
 
 def _checked_features(features: Any) -> Features:
-    array = as_array(features)
+    try:
+        array = as_array(features)
+    except DataError:
+        raise
+    except ValueError:
+        raise DataError("features: the rows differ in length; give (samples, features)") from None
     if array.ndim != 2:
         raise DataError(f"features have shape {array.shape}; expected (samples, features)")
     if array.dtype.kind not in "fiub":
@@ -301,14 +313,19 @@ def _checked_features(features: Any) -> Features:
     if not is_finite.all():
         row = int(np.flatnonzero(~is_finite)[0])
         raise DataError(f"features: row {row} holds NaN or an infinite value ({int((~is_finite).sum())} such rows)")
+    largest = np.abs(exact).max()
+    if largest > LARGEST or 0 < largest < 1 / LARGEST:  # only directions matter, and squares must stay numbers
+        exact = exact.astype(np.float64) / largest
     return exact
 
 
 def _coded(what: str, values: Any, n: int) -> tuple[tuple[Any, ...], Labels]:
     """Return the distinct values in natural order, and the position of each entry among them, (n,)."""
-    array = as_array(values)
+    array = as_column(values)
     if array.shape != (n,):
         raise DataError(f"{what} have shape {array.shape}, but there are {n} rows of features: give one for each")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise DataError(f"{what}: row {int(np.isnan(array).argmax())} is missing (nan)")
     if array.dtype.kind not in "OUSiub":
         advice = "; .astype(int) makes whole numbers of them" if array.dtype.kind == "f" else ""
         raise DataError(f"{what} are {array.dtype}; give whole numbers or names{advice}")

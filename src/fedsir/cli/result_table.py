@@ -12,9 +12,9 @@ from fedsir.runs.progress import duration
 HEADER = ("method", "accuracy", "identification", "label noise", "bytes up", "bytes down", "time")
 MOST_NAMES = 20
 GROUPS = {
-    "asked for": "two groups were asked for, not found",
-    "found": "two groups found",
-    "not found": "no convincing sign of two groups",
+    "asked for": "two groups were asked for, not found; they are ",
+    "found": "two groups found: ",
+    "not found": "no convincing sign of two groups: ",
 }
 
 
@@ -48,7 +48,8 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
             say(_verdict(result))
     for result in results:
         if n := result.get("n_relabelled"):
-            text = f"{result['method']} changed {n:,} labels; they are in {Path(result['run_dir']) / 'labels.csv'}"
+            what = "1 label; it is" if n == 1 else f"{n:,} labels; they are"
+            text = f"{result['method']} changed {what} in {Path(result['run_dir']) / 'labels.csv'}"
             say(text)
     for result in results:
         say(f"run folder: {result['run_dir']}")
@@ -59,8 +60,8 @@ def _verdict(result: Mapping[str, Any]) -> str:
     noisy, n_clean, reasons = result["noisy_clients"], len(result["clean_clients"]), result.get("not_assessed") or {}
     evidence, why = result["evidence"], ""
     if evidence is not None:
-        how = result.get("two_groups", "found" if noisy else "not found")  # older results do not say
-        why = f" ({GROUPS[how]}: {evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g})"
+        how = GROUPS.get(result.get("two_groups", ""), "")  # older results do not say
+        why = f" ({how}{evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g})"
     if noisy:
         n = len(noisy) + n_clean + len(reasons)
         verdict = f"{result['method']} called {len(noisy):,} of {n:,} clients noisy: {_names(noisy)}{why}"
@@ -68,7 +69,7 @@ def _verdict(result: Mapping[str, Any]) -> str:
         verdict = f"{result['method']} called all {n_clean:,} {'assessed ' if reasons else ''}clients clean{why}"
     for reason in dict.fromkeys(reasons.values()):
         verdict += f"; not assessed ({reason}): {_names([k for k, why_not in reasons.items() if why_not == reason])}"
-    return verdict
+    return verdict + ("; training treats these like noisy clients" if reasons else "")
 
 
 def _names(clients: list[str]) -> str:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedsir.errors import DataError
+
 Images: TypeAlias = npt.NDArray[np.uint8]  # (n, channels, height, width), or whatever a docstring says
 Labels: TypeAlias = npt.NDArray[np.int64]  # (n,) class ids
 Index: TypeAlias = npt.NDArray[np.int64]  # (m,) positions of samples
@@ -20,7 +22,19 @@ def as_array(values: Any) -> npt.NDArray[Any]:
     """Return a NumPy array of an array, a torch tensor (on any device), a pandas table or column, or a list."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values  # NumPy has no such type
+    if np.ma.is_masked(values):
+        raise DataError("arrays with masked entries are not taken: leave these samples out")
     return np.asarray(values)
+
+
+def as_column(values: Any) -> npt.NDArray[Any]:
+    """Return one entry per sample, (n,), also where the entries themselves are tuples."""
+    if isinstance(values, list) and any(isinstance(entry, tuple) for entry in values):
+        column = np.empty(len(values), object)
+        column[:] = values
+        return column
+    return as_array(values)
 
 
 def fingerprint(**parts: npt.NDArray[np.generic] | tuple[str, ...]) -> str:

@@ -43,7 +43,7 @@ class GroundTruth:
         _lock(self)
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no single equality
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single equality
 class FederatedData:
     """The training samples sorted by client, and the test set; `from_arrays` and `load` make one.
 
@@ -168,6 +168,12 @@ class FederatedData:
         except ValidationError as problem:
             raise ConfigError(explain(problem, DataConfig, "")) from None
         return load_federation(config, seed=seed, data_dir=data_dir, download=download)
+
+    def __repr__(self) -> str:
+        n, h, w = len(self.given_labels), *self.image_size
+        return (
+            f"<FederatedData {self.name}: {self.n_clients} clients, {n:,} images of {h}×{w}, {self.n_classes} classes>"
+        )
 
     @property
     def n_clients(self) -> int:

@@ -44,7 +44,7 @@ def load(name: str) -> type[AnyMethod]:
         sys.modules[module_name] = module  # dataclasses look their module up while it is being run
         try:
             spec.loader.exec_module(module)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             del sys.modules[module_name]
             where = own_code.place_in(path, problem)
             raise ConfigError(f"{where} cannot be run: {own_code.said(problem)}.") from problem

@@ -70,7 +70,13 @@ def checked_model(
     # generator holds this model's stream while it is built and tried.
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(random.for_torch().get_state())
-        model = make(n_classes=n_classes, in_channels=in_channels)
+        try:
+            model = make(n_classes=n_classes, in_channels=in_channels)
+        except TypeError as problem:
+            raise ConfigError(
+                f"model {name!r} cannot be called with n_classes=…, in_channels=… ({problem}): give a class, or a "
+                "function that makes the model."
+            ) from problem
         if not isinstance(model, nn.Module):
             raise ConfigError(f"model {name!r} is a {type(model).__name__}, not a torch.nn.Module")
         _check_contract(model, name, n_classes, in_channels, image_size)

@@ -57,7 +57,7 @@ def run(
 
 def simulate(
     data: FederatedData,
-    method: str | AnyMethod = "fedsir",
+    method: str | AnyMethod | type[AnyMethod] = "fedsir",
     *,
     rounds: int | None = None,
     seed: int = 0,
@@ -78,7 +78,7 @@ def simulate(
     data
         From `FederatedData.load` or `FederatedData.from_arrays`.
     method
-        A method's name, ``"file.py:Class"``, or an object such as ``FedSIR(epochs=2)``.
+        A method's name, ``"file.py:Class"``, a class, or an object such as ``FedSIR(epochs=2)``.
     settings
         By dotted key: the method's (``"method.lr"``), and ``participation``, ``dropout``, ``evaluate_every``.
     model
@@ -92,6 +92,7 @@ def simulate(
         Functions of a step, called after each round.
     """
     from fedsir.data.directory import data_directory
+    from fedsir.data.federation import FederatedData
     from fedsir.engines.device_settings import prepared
     from fedsir.methods.base import Method
     from fedsir.methods.registry import method_class
@@ -100,10 +101,23 @@ def simulate(
     from fedsir.simulation.evaluation import Evaluator
     from fedsir.simulation.simulation import Simulation
 
-    if workers < 1:
-        raise ConfigError(f"workers: must be at least 1 (given: {workers})")
+    if not isinstance(data, FederatedData):
+        raise ConfigError(f"data must be a FederatedData, such as FederatedData.load('digits'), not {data!r:.80}.")
+    if type(workers) is not int or workers < 1:
+        raise ConfigError(f"workers: must be a whole number of at least 1 (given: {workers!r})")
+    if callable(callbacks) or not all(callable(callback) for callback in callbacks):
+        raise ConfigError("callbacks: give a list of functions that take a step.")
     check_device(device)
+    if isinstance(method, type) and issubclass(method, Method):
+        method = method()
     is_object = isinstance(method, Method)
+    for key in settings or {}:
+        if key.startswith("data."):
+            raise ConfigError(
+                f"settings: {key!r} has no effect on data that are loaded; give it to FederatedData.load."
+            )
+        if is_object and key.startswith("method."):
+            raise ConfigError(f"settings: {key!r} has no effect on a method's object; give it to its class.")
     named: dict[str, Any] = {
         "method.name": "fedavg" if is_object else method,  # an object brings its own settings
         "model.name": model if isinstance(model, str) else None,

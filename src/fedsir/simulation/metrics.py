@@ -31,6 +31,9 @@ class Metrics(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __repr__(self) -> str:
+        return f"<Metrics: {len(self)} rounds of {', '.join(self.columns)}>"
+
     def append(self, row: dict[str, Any]) -> None:
         """Add the row of the round that was just done."""
         self._rows.append(row)

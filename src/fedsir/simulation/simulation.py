@@ -155,6 +155,9 @@ class Simulation(Iterator[Step]):
             self._step_began = None
         return step
 
+    def __repr__(self) -> str:
+        return f"<Simulation of {self.method.name} on {self.data.name}: {self._next} of {self.rounds + 1} steps taken>"
+
     def run(self) -> Simulation:
         """Take all steps that are left; return the simulation."""
         for _ in self:

@@ -95,7 +95,12 @@ class ClientSplit:
         """Rebuild a split from its JSON form (`dataclasses.asdict`); wrong types are a ValueError or TypeError."""
         names = [*tree["clean"], *tree["noisy"], *tree["not_assessed"], *tree["not_assessed"].values()]
         lists = (tree["clean"], tree["noisy"], *tree["statistics"].values())
-        flags = (tree["has_two_groups"], tree.get("is_forced", False))
+        evidence = None
+        if tree["evidence"] is not None:
+            evidence = Evidence(**{name: _number(value) for name, value in tree["evidence"].items()})
+        # Older files do not say. Two groups that do not convince were asked for.
+        is_convincing = evidence is not None and evidence.is_convincing
+        flags = (tree["has_two_groups"], tree.get("is_forced", tree["has_two_groups"] and not is_convincing))
         if (
             not all(isinstance(entry, list | tuple) for entry in lists)
             or not all(isinstance(name, str) for name in names)
@@ -106,12 +111,10 @@ class ClientSplit:
             clean=tuple(tree["clean"]),
             # Older files have those that could not be assessed among the noisy, too.
             noisy=tuple(client for client in tree["noisy"] if client not in tree["not_assessed"]),
-            statistics={client: tuple(map(_number, told)) for client, told in tree["statistics"].items()},
+            statistics={client: tuple(map(_number, sent)) for client, sent in tree["statistics"].items()},
             posterior_noisy={client: _number(share) for client, share in tree["posterior_noisy"].items()},
             not_assessed=dict(tree["not_assessed"]),
-            evidence=None
-            if tree["evidence"] is None
-            else Evidence(**{name: _number(value) for name, value in tree["evidence"].items()}),
+            evidence=evidence,
             has_two_groups=flags[0],
             is_forced=flags[1],
         )

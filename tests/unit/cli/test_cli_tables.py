@@ -74,17 +74,21 @@ def test_personal_models_have_a_spread(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_verdict_names_clients_and_evidence(capsys: pytest.CaptureFixture[str]) -> None:
     evidence = {"p_value": 0.0005, "separation": 22.13, "bic_gain": 12.0}
-    accused = result(noisy_clients=["[/a]", "b"], clean_clients=["c"], evidence=evidence)
-    nobody = result(noisy_clients=[], clean_clients=["a", "b"], evidence={**evidence, "p_value": 0.4})
+    accused = result(noisy_clients=["[/a]", "b"], clean_clients=["c"], evidence=evidence, two_groups="found")
+    unsure = {**evidence, "p_value": 0.4}
+    nobody = result(noisy_clients=[], clean_clients=["a", "b"], evidence=unsure, two_groups="not found")
+    older = result(noisy_clients=["old"], clean_clients=["b"], evidence=unsure)
     many = result(noisy_clients=[str(i) for i in range(30)], clean_clients=["x"], evidence=None)
     forced = result(noisy_clients=["a"], clean_clients=["b"], evidence=evidence, two_groups="asked for")
     unclear = result(noisy_clients=[], clean_clients=["b"], not_assessed={"a": "died", "c": "one class", "d": "died"})
-    result_table([accused, nobody, many, forced, unclear])
+    result_table([accused, nobody, many, forced, unclear, older])
     out = capsys.readouterr().out
     assert "fedavg called 2 of 3 clients noisy: [/a], b (two groups found: 22.1 spreads apart, p = 0.0005)" in out
     assert "fedavg called all 2 clients clean (no convincing sign of two groups: 22.1 spreads apart, p = 0.4)" in out
-    assert "called 1 of 2 clients noisy: a (two groups were asked for, not found: 22.1 spreads apart" in out
+    assert "called 1 of 2 clients noisy: a (two groups were asked for, not found; they are 22.1 spreads apart" in out
     assert "called all 1 assessed clients clean; not assessed (died): a, d; not assessed (one class): c" in out
+    assert "(one class): c; training treats these like noisy clients" in out
+    assert "called 1 of 2 clients noisy: old (22.1 spreads apart, p = 0.4)" in out
     assert "called 30 of 31 clients noisy: 0, 1, 2" in out
     assert ", 19, … (result.json has them all)" in out
 

@@ -213,7 +213,13 @@ def test_personal_models_predict_by_client(data: FederatedData) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"workers": 0}, "workers: must be at least 1"),
+        ({"workers": 0}, "workers: must be a whole number of at least 1"),
+        ({"workers": 1.5}, "workers: must be a whole number"),
+        ({"callbacks": print}, "callbacks: give a list of functions"),
+        ({"callbacks": [3]}, "callbacks: give a list of functions"),
+        ({"settings": {"data.alpha": 1}}, "'data.alpha' has no effect on data that are loaded"),
+        ({"method": FedAvg(), "settings": {"method.lr": 1}}, "'method.lr' has no effect on a method's object"),
+        ({"model": torch.nn.Linear(1, 1)}, "cannot be called with n_classes"),
         ({"settings": {"method.epocs": 3}}, "Did you mean 'epochs'"),
         ({"method": "fedsr"}, "Did you mean 'fedsir'"),
         ({"rounds": 0}, "rounds: must be greater than or equal to 1"),
@@ -222,6 +228,17 @@ def test_personal_models_predict_by_client(data: FederatedData) -> None:
 def test_what_cannot_be_is_one_line(wrong: dict[str, Any], message: str, data: FederatedData) -> None:
     with pytest.raises(ConfigError, match=message):
         simulate(data, **wrong)
+
+
+def test_a_name_is_no_data_and_a_class_is_a_method(data: FederatedData) -> None:
+    with pytest.raises(ConfigError, match=r"FederatedData\.load\('digits'\), not 'digits'"):
+        simulate("digits")  # type: ignore[arg-type]
+    sim = simulate(data, FedAvg, rounds=1)
+    assert repr(sim) == f"<Simulation of fedavg on {data.name}: 0 of 2 steps taken>"
+    assert (
+        repr(data)
+        == f"<FederatedData {data.name}: {data.n_clients} clients, {len(data.given_labels)} images of 8×8, 10 classes>"
+    )
 
 
 # ---------------------------------------------------------------- the caller's process
