@@ -222,6 +222,7 @@ class Simulation(Iterator[Step]):
             self._federation = EngineFederation(
                 engine,
                 self.data.clients,
+                self.method,
                 **self._draws,  # type: ignore[arg-type]
                 form=self._form,
                 spill_folder=self._spill_folder,
