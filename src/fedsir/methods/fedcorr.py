@@ -14,7 +14,7 @@ from fedsir.errors import MethodError
 from fedsir.methods import fedcorr_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
-from fedsir.methods.fedcorr_settings import FedCorrConfig
+from fedsir.methods.baseline_settings import FedCorrConfig
 from fedsir.methods.lid import FEWEST_POINTS, local_intrinsic_dimension
 from fedsir.methods.local_training import Batch, cross_entropy, predictions, train_with
 from fedsir.methods.replies import ClientId, Reply, Trained, Weights

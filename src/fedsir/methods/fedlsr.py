@@ -13,7 +13,7 @@ from fedsir.data import colour
 from fedsir.methods import fedlsr_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
-from fedsir.methods.fedlsr_settings import FedLSRConfig
+from fedsir.methods.baseline_settings import FedLSRConfig
 from fedsir.methods.local_training import Batch, train_with, trained
 from fedsir.methods.replies import Trained, Weights
 from fedsir.methods.step_draws import StepDraws

@@ -15,9 +15,9 @@ from fedsir.data.shapes import Shape
 from fedsir.methods import rofl_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
+from fedsir.methods.baseline_settings import RoFLConfig
 from fedsir.methods.local_training import Batch, stream_features, train_with
 from fedsir.methods.replies import ClientId, Trained, Weights
-from fedsir.methods.rofl_settings import RoFLConfig
 from fedsir.models.weights import weights_of
 from fedsir.stages.train import average_models
 
