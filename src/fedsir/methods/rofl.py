@@ -18,6 +18,7 @@ from fedsir.methods.base import Client, Federation, Method, ServerState, client_
 from fedsir.methods.baseline_settings import RoFLConfig
 from fedsir.methods.local_training import Batch, stream_features, train_with
 from fedsir.methods.replies import ClientId, Trained, Weights
+from fedsir.methods.settings import risen
 from fedsir.models.weights import weights_of
 from fedsir.stages.train import average_models
 
@@ -78,11 +79,11 @@ class RoFL(Method[RoFLConfig, RoFLState]):
 
     def forget_rate(self, t: int) -> float:
         """Return F(r) for r = t - 1."""
-        return self.config.forget_rate * _risen(t - 1, self.config.forget_ramp)
+        return self.config.forget_rate * risen(t, self.config.forget_ramp)
 
     def central_weight(self, t: int) -> float:
         """Return λ_cen(r) for r = t - 1."""
-        return self.config.central_weight * _risen(t - 1, self.config.pseudo_label_from)
+        return self.config.central_weight * risen(t, self.config.pseudo_label_from)
 
     def has_pseudo_labels(self, t: int) -> bool:
         return t - 1 >= self.config.pseudo_label_from
@@ -151,7 +152,3 @@ class RoFL(Method[RoFLConfig, RoFLState]):
             there = centroids.to(client.device)
             means = means.where(~maths.is_known(there)[:, None], there)
         return predicted if has_pseudo_labels else None, means
-
-
-def _risen(r: int, over: float) -> float:
-    return min(1.0, r / over) if over > 0 else 1.0

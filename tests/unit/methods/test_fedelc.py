@@ -113,14 +113,6 @@ def test_without_a_label_rate_only_the_merge_moves_labels(make_client: MakeClien
     assert (2 * share - y >= -1e-5).all()
 
 
-def test_a_client_of_one_sample(make_client: MakeClient) -> None:
-    client = make_client(1)
-    reply = fedelc().train_noisy(client, weights_of(Tiny()))
-    assert client.state["label_logits"].shape == (1, 10)
-    assert client.state["label_logits"].isfinite().all()
-    assert all(tensor.isfinite().all() for tensor in reply.model.values())
-
-
 def test_the_server_counts_what_was_corrected() -> None:
     fed = FakeFederation("cd", lambda task, k: TrainedWithLabels(weights(1.0), 1, 1.0, n_corrected=3))
     fedelc().ask_noisy(50, ["c", "d"], weights(3.0), fed)

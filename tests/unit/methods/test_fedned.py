@@ -196,7 +196,9 @@ START = weights_of(Tiny())
 @pytest.fixture
 def server(digits: Source) -> Server:
     public = torch.from_numpy(digits.test_images[:40])
-    return Server(KeyedRandom(0), Tiny, "cpu", digits.preprocessing, public)
+    return Server(
+        random=KeyedRandom(0), new_module=Tiny, device="cpu", preprocessing=digits.preprocessing, public=public
+    )
 
 
 def with_head(scale: float) -> dict[str, torch.Tensor]:
