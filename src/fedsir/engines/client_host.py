@@ -69,18 +69,20 @@ class ClientHost:
     def answer(self, call: AnyCall, common: bytes, state: bytes) -> Answer:
         """Run one task; whatever goes wrong on a client is that client's failure, not the round's."""
         began, reply, kept, failure = time.perf_counter(), None, None, None
+        method = self._spec.method
         try:
             if isinstance(call, PredictCall):
                 reply = self._predict(call, common)
             elif isinstance(call, ServerCall):
-                reply = self._run(self._spec.method.server_tasks(), call, self._server(call), common)
+                payload = decode(common) | decode(call.own)
+                reply = self._run(method.server_tasks()[call.task], self._server(call), payload)
             else:
-                client = self.client(call, state)
-                reply, kept = self._run(self._spec.method.tasks(), call, client, common), encode(client.state)
+                client, payload = self.client(call, state), decode(common) | decode(call.own)
+                reply, kept = self._run(method.tasks()[call.task], client, payload), encode(client.state)
         except ReplyFault as fault:
             reply, failure = None, str(fault)
         except Exception as problem:
-            reply, failure = None, fault_in(type(self._spec.method), problem) or said(problem)
+            reply, failure = None, fault_in(type(method), problem) or said(problem)
         return Answer(reply, kept, time.perf_counter() - began, failure)
 
     def client(self, call: Call, state: bytes) -> Client:
@@ -96,10 +98,9 @@ class ClientHost:
             public=spec.store.public(),
         )
 
-    def _run(self, tasks: dict[str, Any], call: Call | ServerCall, where: Client | Server, common: bytes) -> bytes:
-        task = tasks[call.task]
+    def _run(self, task: Any, where: Client | Server, payload: dict[str, Any]) -> bytes:
         with drawing_from(where.random.derive("torch"), self._spec.device):
-            reply: Reply = task(self._spec.method, where, **decode(common) | decode(call.own))
+            reply: Reply = task(self._spec.method, where, **payload)
         if not isinstance(reply, declared := reply_type(task)):
             found = f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}"
             raise ReplyFault(f"{place_of(task)}{found}")

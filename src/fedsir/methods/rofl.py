@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedsir.data.shapes import Shape
 from fedsir.methods import rofl_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
-from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
+from fedsir.methods.base import Client, Federation, Method, Payload, ServerState, client_task
 from fedsir.methods.baseline_settings import RoFLConfig
 from fedsir.methods.local_training import Batch, stream_features, train_with
 from fedsir.methods.replies import ClientId, Trained, Weights
@@ -48,24 +48,15 @@ class RoFL(Method[RoFLConfig, RoFLState]):
     State = RoFLState
 
     def round(self, t: int, state: RoFLState, fed: Federation) -> RoFLState:
-        replies = fed.ask(
-            self.train,
-            fed.participants,
-            model=state.model,
-            centroids=state.centroids,
-            forget_rate=self.forget_rate(t),
-            central_weight=self.central_weight(t),
-            has_pseudo_labels=self.has_pseudo_labels(t),
-        )
+        schedule: Payload = {
+            "forget_rate": self.forget_rate(t),
+            "central_weight": self.central_weight(t),
+            "has_pseudo_labels": self.has_pseudo_labels(t),
+        }
+        replies = fed.ask(self.train, fed.participants, model=state.model, centroids=state.centroids, **schedule)
         n_kept = sum(reply.n_kept for reply in replies.values())
         n_confident = sum(reply.n_confident for reply in replies.values())
-        fed.record(
-            loss=mean_loss(replies),
-            forget_rate=self.forget_rate(t),
-            central_weight=self.central_weight(t),
-            has_pseudo_labels=self.has_pseudo_labels(t),
-            confident_share=n_confident / n_kept if n_kept else None,
-        )
+        fed.record(loss=mean_loss(replies), **schedule, confident_share=n_confident / n_kept if n_kept else None)
         if not replies:
             return state
         by_client = (reply.centroids for reply in replies.values())

@@ -33,7 +33,6 @@ def test_training_begins_from_the_initial_model() -> None:
     state = pruning().start(fed, weights(7.0))
     assert fed.asked["identify"].clients == ["a", "b", "c", "d"]
     assert state.model == weights(7.0)
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a", "b"), ("c", "d"))
     assert fed.values["loss"] == pytest.approx((1 + 9) / 4)  # of the clean clients
 
