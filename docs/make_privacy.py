@@ -19,11 +19,11 @@ from torch import Tensor
 from fedsir.data.shapes import Shape
 from fedsir.engines.wire import encode
 from fedsir.methods import replies
+from fedsir.methods.baseline_settings import RHFLConfig
 from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.registry import BUILT_IN, method_class
 from fedsir.methods.replies import Reply, Weights
 from fedsir.methods.reply_check import reply_type
-from fedsir.methods.rhfl_settings import RHFLConfig
 from fedsir.models.build import build_model, training_model
 from fedsir.models.config import ModelConfig
 from fedsir.models.weights import weights_of

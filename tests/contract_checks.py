@@ -1,10 +1,15 @@
 """What the tests of the contract compare and check of a run."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+
+from fedsir.engines.base import Call
+from fedsir.engines.client_host import ClientHost
+from fedsir.methods.base import Client
 
 # Late comers, rounds that change nothing, clients that come back: what a method remembers of them is in its state, too.
 IN_PART: dict[str, Any] = {"rounds": 4, "participation": 0.6, "dropout": 0.2}
@@ -17,6 +22,18 @@ def essence(run: Any) -> dict[str, Any]:
     with np.load(run.folder / "labels.npz") as labels:
         arrays = {name: labels[name].tolist() for name in labels.files}
     return {"result": result, "metrics": timeless, "labels": arrays}
+
+
+def let_fail(monkeypatch: pytest.MonkeyPatch, is_doomed: Callable[[Call], bool]) -> None:
+    """Let clients fail in these calls."""
+    original = ClientHost.client
+
+    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
+        if is_doomed(call):
+            raise MemoryError("no room")
+        return original(self, call, state)
+
+    monkeypatch.setattr(ClientHost, "client", client_of)
 
 
 def check_finished(run: Any) -> None:

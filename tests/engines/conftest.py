@@ -40,12 +40,12 @@ def opened(five_clients: FederatedData) -> Iterator[OpenEngine]:
     engines: list[Engine] = []
 
     def open_engine(n_workers: int, method: AnyMethod | None = None) -> tuple[EngineFederation, Engine, Weights]:
-        template, store = Tiny(), ClientStore.of(five_clients)
-        spec = HostSpec(method or Misbehaving(), template, seed=3, device="cpu", store=store)
+        template, store, method = Tiny(), ClientStore.of(five_clients), method or Misbehaving()
+        spec = HostSpec(method, template, seed=3, device="cpu", store=store)
         engine, first = local_engine(spec, n_workers), weights_of(template)
         engines.append(engine)
         form = Form.of(first, classes=10, features=6)
-        fed = EngineFederation(engine, CLIENTS, seed=3, participation=1.0, dropout=0.0, form=form)
+        fed = EngineFederation(engine, CLIENTS, method, seed=3, participation=1.0, dropout=0.0, form=form)
         fed.begin_round(1)
         return fed, engine, first
 

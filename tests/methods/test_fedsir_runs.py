@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsir.engines.base import Call
-from fedsir.engines.client_host import ClientHost
+from contract_checks import let_fail
 from fedsir.errors import MethodError
-from fedsir.methods.base import Client
 from fedsir.stages.split import ClientSplit
 
 Runner = Callable[..., Any]
@@ -22,21 +20,9 @@ def force_split(monkeypatch: pytest.MonkeyPatch, clean: str, noisy: str) -> None
     monkeypatch.setattr("fedsir.methods.spectral_identification.split_clients", lambda *_, **__: split)
 
 
-def let_fail(monkeypatch: pytest.MonkeyPatch, clients: str, t: int) -> None:
-    """Let these clients fail in round t."""
-    original = ClientHost.client
-
-    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
-        if call.client in clients and call.round == t:
-            raise MemoryError("no room")
-        return original(self, call, state)
-
-    monkeypatch.setattr(ClientHost, "client", client_of)
-
-
 def test_the_round_goes_on_without_its_only_noisy_client(run_tiny: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     force_split(monkeypatch, "0123", "4")
-    let_fail(monkeypatch, "4", 1)
+    let_fail(monkeypatch, lambda call: (call.client, call.round) == ("4", 1))
     run = run_tiny("fedsir")
     assert run.lines[1]["failures"] == {"4": "MemoryError: no room"}
     assert set(run.lines[1]["shares"]) == {"0", "1", "2", "3"}
@@ -44,7 +30,7 @@ def test_the_round_goes_on_without_its_only_noisy_client(run_tiny: Runner, monke
 
 def test_the_round_stops_without_any_clean_client(run_tiny: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     force_split(monkeypatch, "0", "1234")
-    let_fail(monkeypatch, "0", 1)
+    let_fail(monkeypatch, lambda call: (call.client, call.round) == ("0", 1))
     with pytest.raises(MethodError, match="MemoryError: no room"):
         run_tiny("fedsir")
 

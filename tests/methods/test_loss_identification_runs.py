@@ -38,6 +38,5 @@ def test_late_comers_are_assessed_and_then_nothing_more_is_kept(run_tiny: Runner
     assessed = [line["assessed"] for line in run.lines if "assessed" in line]
     assert assessed == sorted(assessed) and assessed[0] == 2 and assessed[-1] == 5
     content = RunFolder(run.folder).read_checkpoint()
-    assert content is not None
     state = decode(content)["state"]
     assert (state["split"]["not_assessed"], state["yardstick"]) == ({}, {})

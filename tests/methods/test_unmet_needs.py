@@ -1,6 +1,5 @@
 """A method whose needs the data cannot meet says so before anything is trained, by name and with what to set."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contract_checks import check_unharmed
 from fedsir.data.source import Source
 from fedsir.engines.federation import EngineFederation
 from fedsir.errors import MethodError
@@ -31,12 +31,6 @@ def one_class_each(digits: Source) -> dict[str, list[int]]:
 def two_samples_each(digits: Source) -> dict[str, list[int]]:
     zeros, ones = (np.flatnonzero(digits.train_labels == c)[:5].tolist() for c in (0, 1))
     return {f"{a} and {b}": [a, b] for a, b in zip(zeros, ones, strict=True)}
-
-
-def runs_unharmed(run: Any, n_clients: int) -> None:
-    assert run.lines[-1]["round"] == run.config.rounds
-    assert [line["failures"] for line in run.lines] == [{}] * len(run.lines)
-    assert len(json.loads((run.folder / "data.json").read_text())["client_sizes"]) == n_clients
 
 
 def refusal(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -74,7 +68,7 @@ def test_every_client_has_too_few_for_some_methods(
 ) -> None:
     rows = few(digits)
     if method not in needed_by:
-        runs_unharmed(run_tiny(method, federation=deal(rows)), len(rows))
+        check_unharmed(run_tiny(method, federation=deal(rows)))
         return
     message = refusal(lambda: run_tiny(method, federation=deal(rows)), monkeypatch)
     for word in (method, *words, "fedavg"):

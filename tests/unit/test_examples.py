@@ -12,17 +12,18 @@ import pytest
 from pydantic import BaseModel
 
 from fedsir.data.config import DataConfig
-from fedsir.methods.fedcorr_settings import FedCorrConfig
-from fedsir.methods.fedelc_settings import FedELCConfig
-from fedsir.methods.fedlsr_settings import FedLSRConfig
-from fedsir.methods.fedned_settings import FedNedConfig
-from fedsir.methods.fednoro_settings import FedNoRoConfig
-from fedsir.methods.fedprox_settings import FedProxConfig
-from fedsir.methods.fedsir_settings import PAPER, FedSIRConfig
-from fedsir.methods.rhfl_settings import RHFLConfig
-from fedsir.methods.rofl_settings import RoFLConfig
+from fedsir.methods.baseline_settings import (
+    FedCorrConfig,
+    FedELCConfig,
+    FedLSRConfig,
+    FedNedConfig,
+    FedNoRoConfig,
+    FedProxConfig,
+    RHFLConfig,
+    RoFLConfig,
+)
+from fedsir.methods.fedsir_settings import PAPER, FedSIRConfig, SpectralConfig
 from fedsir.methods.settings import MethodConfig
-from fedsir.methods.spectral_identification_settings import SpectralConfig
 from fedsir.models.config import ModelConfig
 from fedsir.runs.config import RunConfig
 

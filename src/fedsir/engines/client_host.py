@@ -68,21 +68,22 @@ class ClientHost:
 
     def answer(self, call: AnyCall, common: bytes, state: bytes) -> Answer:
         """Run one task; whatever goes wrong on a client is that client's failure, not the round's."""
-        began = time.perf_counter()
-        if isinstance(call, PredictCall):
-            return Answer(self._predict(call, common), None, time.perf_counter() - began)
+        began, reply, kept, failure = time.perf_counter(), None, None, None
+        method = self._spec.method
         try:
-            if isinstance(call, ServerCall):
-                return Answer(self._server_work(call, common), None, time.perf_counter() - began)
-            client = self.client(call, state)
-            tasks = self._spec.method.tasks()
-            reply = self._run(tasks[call.task], client, decode(common) | decode(call.own))
-            return Answer(reply, encode(client.state), time.perf_counter() - began)
+            if isinstance(call, PredictCall):
+                reply = self._predict(call, common)
+            elif isinstance(call, ServerCall):
+                payload = decode(common) | decode(call.own)
+                reply = self._run(method.server_tasks()[call.task], self._server(call), payload)
+            else:
+                client, payload = self.client(call, state), decode(common) | decode(call.own)
+                reply, kept = self._run(method.tasks()[call.task], client, payload), encode(client.state)
         except ReplyFault as fault:
-            return Answer(None, None, time.perf_counter() - began, failure=str(fault))
+            reply, failure = None, str(fault)
         except Exception as problem:
-            reason = fault_in(type(self._spec.method), problem) or said(problem)
-            return Answer(None, None, time.perf_counter() - began, failure=reason)
+            reply, failure = None, fault_in(type(method), problem) or said(problem)
+        return Answer(reply, kept, time.perf_counter() - began, failure)
 
     def client(self, call: Call, state: bytes) -> Client:
         """Return the client as its half of a method sees it in this call."""
@@ -104,10 +105,6 @@ class ClientHost:
             found = f"{task.__name__} returned {type(reply).__name__}, but declares {declared.__name__}"
             raise ReplyFault(f"{place_of(task)}{found}")
         return encode(to_tree(reply))
-
-    def _server_work(self, call: ServerCall, common: bytes) -> bytes:
-        tasks = self._spec.method.server_tasks()
-        return self._run(tasks[call.task], self._server(call), decode(common) | decode(call.own))
 
     def _server(self, call: ServerCall) -> Server:
         spec, store = self._spec, self._spec.store

@@ -77,11 +77,6 @@ class ClientStore:
             ) from None
         return replace(self, images=_mapped(file, self.images.shape), _file=file)
 
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return self.images.shape[2], self.images.shape[3]
-
     def client_data(self, client: str) -> ClientData:
         """Return one client's samples, copied together: a copy costs far less than a pass of training."""
         start, stop = self.rows_by_client[client]

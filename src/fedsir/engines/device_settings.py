@@ -48,11 +48,3 @@ def drawing_from(random: KeyedRandom, device: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         seed(random.integer())
         yield
-
-
-def forks_workers(device: str) -> bool:
-    """Whether workers may be forked from a process that has loaded torch: Apple's libraries behind MPS do not allow it.
-
-    CUDA does as long as that process has not started it, and loading this package does not.
-    """
-    return torch.device(device).type != "mps"

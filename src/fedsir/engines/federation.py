@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fedsir.engines.base import Engine
+    from fedsir.methods.base import AnyMethod
 
 _EMPTY = encode({})
 TEST_SLICE = 1000  # test images per call: enough to share among workers, few enough to be worth a call
@@ -59,6 +60,7 @@ class EngineFederation:
 
     Parameters
     ----------
+    method : whose tasks are asked for
     participation : share of the clients drawn for each round
     dropout : probability that a client drawn for a round does not answer in it
     form : what every reply must fit
@@ -70,6 +72,7 @@ class EngineFederation:
         self,
         engine: Engine,
         clients: Sequence[ClientId],
+        method: AnyMethod,
         *,
         seed: int,
         participation: float,
@@ -78,7 +81,7 @@ class EngineFederation:
         spill_folder: Path | None = None,
         on_answer: Callable[[AskProgress], None] | None = None,
     ) -> None:
-        self._engine = engine
+        self._engine, self._method = engine, method
         self._position = {client: i for i, client in enumerate(clients)}
         self._random = KeyedRandom(seed)
         self._participation, self._dropout = participation, dropout
@@ -117,6 +120,7 @@ class EngineFederation:
         each: Mapping[ClientId, Payload] | None = None,
         **payload: Any,
     ) -> Mapping[ClientId, R]:
+        self._check_task(task, "ask", "client_task", self._method.tasks())
         present = []
         for client in sorted(set(clients), key=self._position.__getitem__):
             if self._drops_out(client):
@@ -153,6 +157,7 @@ class EngineFederation:
     def compute(
         self, task: Callable[..., R], each: Mapping[str, Payload] | None = None, **payload: Any
     ) -> Mapping[str, R]:
+        self._check_task(task, "compute", "server_task", self._method.server_tasks())
         own = {"": {}} if each is None else each
         calls = [ServerCall(key, task.__name__, self._round, encode(value)) for key, value in own.items()]
         read, done = self._reader(task), {}
@@ -167,6 +172,15 @@ class EngineFederation:
                     f"Round {self._round}: the server's task {task.__name__!r} failed: {fault}."
                 ) from None
         return {key: done[key] for key in own}
+
+    def _check_task(self, task: Any, call: str, mark: str, known: Mapping[str, Any]) -> None:
+        """Refuse what is not a task of this method: a client finds its half by name."""
+        if isinstance(task, str):
+            raise TypeError(f"pass the task itself: fed.{call}(self.{task}, …)")
+        function = getattr(task, "__func__", task)
+        name = getattr(function, "__name__", repr(task))
+        if known.get(name) is not function:
+            raise TypeError(f"fed.{call}: {name} is not a task of {self._method.name} that is marked with @{mark}")
 
     def _reader(self, task: Callable[..., R]) -> Callable[[bytes], R]:
         declared = reply_type(task)

@@ -8,7 +8,6 @@ import os
 import signal
 import tempfile
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from fedsir.engines import device_settings
-from fedsir.engines.base import Answer, AnyCall, Call, PredictCall
+from fedsir.engines.base import Answer, AnyCall, Call, Engine, PredictCall
 from fedsir.engines.client_host import ClientHost, HostSpec
 from fedsir.engines.wire import encode
 from fedsir.methods.replies import ClientId
@@ -29,21 +28,16 @@ DIED = (
 )
 
 
-class LocalEngine(ABC):
+class LocalEngine(Engine):
     """What both local engines share: this process keeps what its simulated clients remember."""
 
     def __init__(self) -> None:
         self._states: dict[ClientId, bytes] = {}
 
-    @abstractmethod
-    def run(self, calls: Sequence[AnyCall], common: bytes) -> Iterator[tuple[AnyCall, Answer]]:
-        """Yield each call with its answer, in any order; `common` is the payload for all."""
-
     def keep(self, call: Call, answer: Answer) -> None:
-        if answer.state in (None, NOTHING):  # nothing to remember: no entry in every checkpoint to come
+        if answer.state is None or answer.state == NOTHING:  # no entry in every checkpoint to come
             self._states.pop(call.client, None)
         else:
-            assert answer.state is not None
             self._states[call.client] = answer.state
 
     def client_states(self) -> dict[ClientId, bytes]:
@@ -52,8 +46,8 @@ class LocalEngine(ABC):
     def restore(self, states: Mapping[ClientId, bytes]) -> None:
         self._states = dict(states)
 
-    def close(self) -> None:  # noqa: B027 - in one process there is nothing to give back
-        """Give back processes and memory."""
+    def close(self) -> None:
+        return None  # in one process there is nothing to give back
 
     def _state(self, call: AnyCall) -> bytes:
         return self._states.get(call.client, NOTHING) if isinstance(call, Call) else NOTHING
@@ -98,8 +92,7 @@ class WorkerEngine(LocalEngine):
                 try:
                     answer: Answer = ready.recv()
                 except (EOFError, OSError):
-                    worker = self._replace(worker)
-                    idle.append(worker)
+                    idle.append(self._replace(worker))
                     if call in retried:
                         yield call, Answer(None, None, 0.0, failure=DIED)
                     else:
@@ -190,11 +183,14 @@ def _serve(connection: Connection, spec: HostSpec) -> None:
 
 
 def start_method(device: str) -> Any:
-    """Prefer a fork server: it loads torch once and forks clean workers from there."""
-    has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
+    """Prefer a fork server: it loads torch once and forks clean workers from there.
+
+    Apple's libraries behind MPS do not allow that; CUDA does as long as the server has not started it.
+    """
+    can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not device.startswith("mps")
     # It listens at a file in the folder for temporary files, whose whole path the system limits to 107 bytes.
     has_room = len(os.fsencode(tempfile.gettempdir())) <= LONGEST_TEMPORARY_FOLDER
-    if has_fork_server and has_room and device_settings.forks_workers(device):
+    if can_fork and has_room:
         context = multiprocessing.get_context("forkserver")
         # The first optimiser in a process loads torch._dynamo, a second's work: once here instead of in each worker.
         context.set_forkserver_preload(["fedsir.engines.client_host", "torch._dynamo"])

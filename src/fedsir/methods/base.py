@@ -110,8 +110,26 @@ class Federation(Protocol):
         """Write values (JSON) into this round's line of metrics.jsonl."""
 
 
-@dataclass
-class Client:
+@dataclass(kw_only=True)
+class Place:
+    """Where a task runs: random is its own stream, public are unlabelled images that everybody has."""
+
+    random: KeyedRandom
+    new_module: Callable[[], nn.Module]
+    device: str
+    public: Tensor | None = None  # (p, channels, h, w) uint8, on the CPU
+
+    def module(self, weights: Weights) -> nn.Module:
+        """Return a model of this federation's architecture with these weights, on this device."""
+        from fedsir.models.weights import load_weights
+
+        module = self.new_module()
+        load_weights(module, weights)
+        return module.to(self.device)
+
+
+@dataclass(kw_only=True)
+class Client(Place):
     """What an engine hands to the client half.
 
     state survives rounds and never leaves the client: tensors, or trees of them. `state["corrected_labels"]`, (n,)
@@ -122,14 +140,6 @@ class Client:
     id: ClientId
     data: ClientData
     state: dict[str, Any]
-    random: KeyedRandom
-    new_module: Callable[[], nn.Module]
-    device: str
-    public: Tensor | None = None  # unlabelled images that everybody has, (p, channels, h, w) uint8, on the CPU
-
-    def module(self, weights: Weights) -> nn.Module:
-        """Return a model of this federation's architecture with these weights, on this client's device."""
-        return _loaded(self.new_module(), weights, self.device)
 
     @cached_property
     def images(self) -> Tensor:
@@ -149,29 +159,11 @@ class Client:
         return int((self.labels != self.data.labels).sum())
 
 
-@dataclass
-class Server:
-    """What an engine hands to a server task: a place to run models on public images.
+@dataclass(kw_only=True)
+class Server(Place):
+    """What an engine hands to a server task; random is derived from (seed, method, key, round, task)."""
 
-    preprocessing : as in `ClientData`; random is derived from (seed, method, key, round, task)
-    """
-
-    random: KeyedRandom
-    new_module: Callable[[], nn.Module]
-    device: str
-    preprocessing: Preprocessing
-    public: Tensor | None  # (p, channels, h, w) uint8, on the CPU
-
-    def module(self, weights: Weights) -> nn.Module:
-        """Return a model of this federation's architecture with these weights, on the server's device."""
-        return _loaded(self.new_module(), weights, self.device)
-
-
-def _loaded(module: nn.Module, weights: Weights, device: str) -> nn.Module:
-    from fedsir.models.weights import load_weights
-
-    load_weights(module, weights)
-    return module.to(device)
+    preprocessing: Preprocessing  # as in `ClientData`
 
 
 Task = TypeVar("Task", bound=Callable[..., Reply])

@@ -14,12 +14,11 @@ from fedsir.errors import MethodError
 from fedsir.methods import fedcorr_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
-from fedsir.methods.fedcorr_settings import FedCorrConfig
+from fedsir.methods.baseline_settings import FedCorrConfig
 from fedsir.methods.lid import FEWEST_POINTS, local_intrinsic_dimension
-from fedsir.methods.local_training import Batch, cross_entropy, predictions, train_with
+from fedsir.methods.local_training import Batch, StepDraws, cross_entropy, predictions, train_with
 from fedsir.methods.replies import ClientId, Reply, Trained, Weights
 from fedsir.methods.score_split import split_by_score
-from fedsir.methods.step_draws import StepDraws
 from fedsir.models.weights import weights_of
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
         fed.record(stage=stage)
         if stage == "pre-processing":
             return self.iteration(t, state, fed)
-        assert state.split is not None, "pre-processing ends with a split"
         if stage == "fine-tuning":
             return self.fine_tuning(state, fed)
         return self.usual_training(state, fed)
@@ -160,7 +158,7 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
     def visit(self, client: Client, model: Weights, noise_level: float) -> Visited:
         """Train near the global model, measure how the predictions spread; asked of one after the other in stage 1."""
         module = client.module(model)
-        loss = self.train_locally(client, module, proximal_weight=self.config.proximal_weight * noise_level)
+        loss = self.train_near(client, module, proximal_weight=self.config.proximal_weight * noise_level)
         predicted = predictions(client, module, is_augmented=True).cpu()
         losses = maths.sample_losses(predicted, client.labels, self.config.double_softmax)
         if self.config.accumulate_losses and "losses" in client.state:
@@ -189,10 +187,10 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
         if corrects:
             self.replace_labels(client, model, None)
         module = client.module(model)
-        loss = self.train_locally(client, module, proximal_weight=0.0)
+        loss = self.train_near(client, module, proximal_weight=0.0)
         return TrainedOnCorrected(weights_of(module), len(client.data), loss, n_corrected=client.n_corrected)
 
-    def train_locally(self, client: Client, module: nn.Module, proximal_weight: float) -> float:
+    def train_near(self, client: Client, module: nn.Module, proximal_weight: float) -> float:
         """Train for one round with mixup and the proximal term; return the mean loss per sample."""
         draws = StepDraws(client, "mixup", self.config.epochs, 2) if self.config.mixup else None
         parameters = list(module.parameters())
@@ -202,11 +200,9 @@ class FedCorr(Method[FedCorrConfig, FedCorrState]):
             if draws is None:
                 loss = cross_entropy(module, batch)
             else:
-                drawn = draws.take(len(batch.index))
-                loss = maths.mixup_loss(module, batch.images, batch.labels, drawn)
+                loss = maths.mixup_loss(module, batch.images, batch.labels, draws.take(len(batch.index)))
             if proximal_weight > 0:
-                near = maths.proximity(parameters, reference, self.config.proximal_norm)
-                loss = loss + proximal_weight * near
+                loss = loss + proximal_weight * maths.proximity(parameters, reference, self.config.proximal_norm)
             return loss
 
         return train_with(self, client, module, loss_of)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedsir.methods import fedelc_math as maths
 from fedsir.methods.base import Client, Federation, client_task
-from fedsir.methods.fedelc_settings import FedELCConfig
+from fedsir.methods.baseline_settings import FedELCConfig
 from fedsir.methods.local_training import Batch, predictions, train_with, training_predictions
 from fedsir.methods.loss_identification import LossIdentification
 from fedsir.methods.replies import ClientId, Trained, Weights

@@ -13,10 +13,10 @@ from fedsir.data import colour
 from fedsir.methods import fedlsr_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
-from fedsir.methods.fedlsr_settings import FedLSRConfig
-from fedsir.methods.local_training import Batch, train_with, trained
+from fedsir.methods.baseline_settings import FedLSRConfig
+from fedsir.methods.local_training import Batch, StepDraws, train_with, trained
 from fedsir.methods.replies import Trained, Weights
-from fedsir.methods.step_draws import StepDraws
+from fedsir.methods.settings import risen
 
 
 class FedLSR(Method[FedLSRConfig, ServerState]):
@@ -31,8 +31,7 @@ class FedLSR(Method[FedLSRConfig, ServerState]):
 
     def consistency_weight(self, t: int) -> float:
         """Return γ(r) for r = t - 1."""
-        over = self.config.warm_up
-        return self.config.consistency_weight * (min(1.0, (t - 1) / over) if over > 0 else 1.0)
+        return self.config.consistency_weight * risen(t, self.config.warm_up)
 
     # ------------------------------------------------------------------ on the client
 

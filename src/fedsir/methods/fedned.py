@@ -19,7 +19,7 @@ from fedsir.errors import MethodError
 from fedsir.methods import fedned_math as maths
 from fedsir.methods.averaging import mean_loss
 from fedsir.methods.base import Client, Federation, Method, Server, ServerState, client_task, server_task
-from fedsir.methods.fedned_settings import FedNedConfig
+from fedsir.methods.baseline_settings import FedNedConfig
 from fedsir.methods.local_training import Batch, cross_entropy, sure_labels, train_with
 from fedsir.methods.public_batches import PublicBatches, learn
 from fedsir.methods.replies import ClientId, Joined, Reply, Weights

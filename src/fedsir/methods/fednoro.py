@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from fedsir.methods.base import Client, Federation, client_task
-from fedsir.methods.fednoro_settings import FedNoRoConfig
+from fedsir.methods.baseline_settings import FedNoRoConfig
 from fedsir.methods.local_training import Batch, teacher_logits, train_with, trained
 from fedsir.methods.loss_identification import LossIdentification
 from fedsir.methods.replies import ClientId, Trained, Weights

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from torch import Tensor, nn
 
 from fedsir.methods.base import Client, client_task
+from fedsir.methods.baseline_settings import FedProxConfig
 from fedsir.methods.fedavg import FedAvg
-from fedsir.methods.fedprox_settings import FedProxConfig, Norm
 from fedsir.methods.local_training import Batch, cross_entropy, train_with, trained
 from fedsir.methods.replies import Trained, Weights
 
@@ -34,7 +35,7 @@ class FedProx(FedAvg):
 
 
 def proximal_term(
-    parameters: Iterable[Tensor], start: Iterable[Tensor], *, weight: float, norm: Norm
+    parameters: Iterable[Tensor], start: Iterable[Tensor], *, weight: float, norm: Literal["squared", "plain"]
 ) -> Tensor | float:
     """Return μ / 2 · Σ over tensors of ‖w - w_g‖², or of ‖w - w_g‖, whose gradient is taken as 0 at 0."""
     moves = (now - before for now, before in zip(parameters, start, strict=True))

@@ -16,14 +16,7 @@ from fedsir.errors import MethodError
 from fedsir.methods.averaging import aggregation_shares, average_by_samples, average_by_shares, mean_loss
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, ServerState, client_task
 from fedsir.methods.fedsir_settings import FedSIRConfig
-from fedsir.methods.local_training import (
-    Batch,
-    as_arrays,
-    class_features_of,
-    relabel_client,
-    teacher_logits,
-    train_with,
-)
+from fedsir.methods.local_training import Batch, class_features_of, relabel_client, teacher_logits, train_with
 from fedsir.methods.replies import ClientId, FieldOf, Joined, Trained, Weights
 from fedsir.methods.spectral_identification import SpectralIdentification
 from fedsir.models.weights import weights_of
@@ -207,7 +200,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             corrected, is_undecided = relabel_client(
                 client,
                 client.module(clean_reference),
-                References(**as_arrays(references)),
+                References(**{name: tensor.numpy() for name, tensor in references.items()}),
                 self.config.relabel.rule,
             )
             client.state |= {"corrected_labels": corrected, "is_undecided": is_undecided}

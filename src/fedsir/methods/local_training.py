@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -48,37 +48,6 @@ def cross_entropy(module: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(module(batch.images), batch.labels)
 
 
-def train_locally(
-    client: Client,
-    module: nn.Module,
-    loss_of: LossOf,
-    *,
-    optimizer: Optimizer,
-    epochs: int,
-    batch_size: int,
-) -> float:
-    """Train `module` in place on the client's labels; return the mean loss per sample."""
-    losses: list[Tensor] = []
-    sizes: list[int] = []
-    for epoch in range(epochs):
-        for batch in shuffled_batches(client, batch_size, client.random.derive("epoch", epoch)):
-            # BatchNorm has no statistics of a single sample: a client of one keeps the running ones.
-            module.train(len(batch.index) > 1)
-            loss = loss_of(module, batch)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-            sizes.append(len(batch.index))
-    return _mean_per_sample(losses, sizes)
-
-
-def _mean_per_sample(losses: list[Tensor], sizes: list[int]) -> float:
-    # Read once at the end: a number read in every step would make the host wait for the device in every step.
-    values = torch.stack(losses).tolist()
-    return float(sum(value * n for value, n in zip(values, sizes, strict=True)) / sum(sizes))
-
-
 def trained(client: Client, module: nn.Module, loss: float) -> Trained:
     """Return what every trained client sends: its model, its sample count, its mean loss."""
     return Trained(weights_of(module), len(client.data), loss)
@@ -101,15 +70,35 @@ def train_with(
     lr: float | None = None,
     weight_decay: float | None = None,
 ) -> float:
-    """Train with a method's settings of local training, or with others where they are given; return the mean loss."""
+    """Train `module` in place on the client's labels; return the mean loss per sample.
+
+    Settings are the method's, or others where they are given.
+    """
     config = method.config
     optimizer = method.optimizer(
         module.parameters(),
         lr=config.lr if lr is None else lr,
         weight_decay=config.weight_decay if weight_decay is None else weight_decay,
     )
-    epochs = config.epochs if epochs is None else epochs
-    return train_locally(client, module, loss_of, optimizer=optimizer, epochs=epochs, batch_size=config.batch_size)
+    losses: list[Tensor] = []
+    sizes: list[int] = []
+    for epoch in range(config.epochs if epochs is None else epochs):
+        for batch in shuffled_batches(client, config.batch_size, client.random.derive("epoch", epoch)):
+            # BatchNorm has no statistics of a single sample: a client of one keeps the running ones.
+            module.train(len(batch.index) > 1)
+            loss = loss_of(module, batch)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+            sizes.append(len(batch.index))
+    return _mean_per_sample(losses, sizes)
+
+
+def _mean_per_sample(losses: list[Tensor], sizes: list[int]) -> float:
+    # Read once at the end: a number read in every step would make the host wait for the device in every step.
+    values = torch.stack(losses).tolist()
+    return float(sum(value * n for value, n in zip(values, sizes, strict=True)) / sum(sizes))
 
 
 def make_optimizer(config: MethodConfig, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> Optimizer:
@@ -138,6 +127,25 @@ def shuffled_batches(client: Client, batch_size: int, random: KeyedRandom) -> It
     for some_rows, some, crop in zip(rows.split(sizes), index.split(sizes), crops.split(sizes), strict=True):
         batch = preprocessing.cropped(images[some_rows].to(device), crop)
         yield Batch(preprocessing.normalise(batch), labels[some], some)
+
+
+class StepDraws:
+    """Uniform numbers in [0, 1), `width` for each sample of each epoch, in the order of training.
+
+    They are drawn on the CPU, so that they are the same on any device, and sent there at once. The batch size moves no
+    draw: the i-th sample that is trained on gets the i-th row.
+    """
+
+    def __init__(self, client: Client, name: str, epochs: int, width: int) -> None:
+        generator = client.random.derive(name).for_torch()
+        drawn = torch.rand(epochs * len(client.data), width, generator=generator, device="cpu")
+        self._rows = drawn.to(client.device)
+        self._next = 0
+
+    def take(self, n: int) -> Tensor:
+        """Return the next n rows, (n, width), on the client's device."""
+        start, self._next = self._next, self._next + n
+        return self._rows[start : self._next]
 
 
 @torch.inference_mode()
@@ -239,8 +247,3 @@ def relabel_client(client: Client, module: nn.Module, references: References, ru
     ]
     labels, is_undecided = zip(*((part.labels, part.is_undecided) for part in parts), strict=True)
     return torch.from_numpy(np.concatenate(labels)), torch.from_numpy(np.concatenate(is_undecided))
-
-
-def as_arrays(received: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what came by the wire with NumPy arrays instead of tensors."""
-    return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in received.items()}

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from fedsir.data.shapes import Shape
 from fedsir.methods.averaging import aggregation_shares, average_by_samples, average_by_shares, mean_loss
 from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
+from fedsir.methods.baseline_settings import LossIdentificationConfig
 from fedsir.methods.local_training import Batch, mean_loss_by_class, train_with, trained
-from fedsir.methods.loss_identification_settings import LossIdentificationConfig
 from fedsir.methods.loss_split import split_by_losses
 from fedsir.methods.replies import ClientId, Joined, Reply, Trained, Weights
 from fedsir.stages.train import class_prior, la_loss, logit_adjustment

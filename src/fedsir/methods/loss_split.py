@@ -35,12 +35,12 @@ def comparable_losses(losses: Array) -> Array:
     return scaled
 
 
-def votes_for_noisy(points: Array, n_fits: int = N_FITS) -> Votes:
-    """Return who is noisy by each of several mixtures of two Gaussians over the rows of points (K, C), (n_fits, K).
+def votes_for_noisy(points: Array) -> Votes:
+    """Return who is noisy by each of several mixtures of two Gaussians over the rows of points (K, C), (N_FITS, K).
 
     The mixtures differ in the seed of their start alone. The noisy component is the one whose mean has the larger sum.
     """
-    mixtures = [fitted_mixture(points, random_state=seed) for seed in range(n_fits)]
+    mixtures = [fitted_mixture(points, random_state=seed) for seed in range(N_FITS)]
     return np.array(
         [posterior(mixture, points, int(np.argmax(mixture.means_.sum(axis=1)))) > 0.5 for mixture in mixtures]
     )

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, ServerState, client_task
+from fedsir.methods.fedsir_settings import SpectralConfig
 from fedsir.methods.local_training import cross_entropy, train_with, trained
 from fedsir.methods.replies import Joined, Trained, Weights
 from fedsir.methods.spectral_identification import Identified, SpectralIdentification
-from fedsir.methods.spectral_identification_settings import SpectralConfig
 
 
 class Pruning(SpectralIdentification[SpectralConfig, ServerState]):

@@ -20,63 +20,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """A built-in method: one line about it, and where its class and the class of its settings are."""
+    """A built-in method: its class, in the module of its name, one line about it, and the class of its settings."""
 
+    method: str
     summary: str
-    method: str  # "module:Class", below fedsir.methods
-    config: str = "settings:MethodConfig"
+    config: str = ""  # "module:Class", if it is not the METHODConfig of baseline_settings
 
 
 BUILT_IN = {
-    "fedavg": Row("average of all clients by sample count; trusts every label", "fedavg:FedAvg"),
-    "fedprox": Row(
-        "FedAvg with clients held near the global model; trusts every label",
-        "fedprox:FedProx",
-        "fedprox_settings:FedProxConfig",
-    ),
+    "fedavg": Row("FedAvg", "average of all clients by sample count; trusts every label", "settings:MethodConfig"),
+    "fedprox": Row("FedProx", "FedAvg with clients held near the global model; trusts every label"),
     "rofl": Row(
+        "RoFL",
         "clients share class centroids; where a label is far from its own, the global model's answer replaces it",
-        "rofl:RoFL",
-        "rofl_settings:RoFLConfig",
     ),
-    "rhfl": Row(
-        "every client keeps its own model and learns from the others' answers on public images",
-        "rhfl:RHFL",
-        "rhfl_settings:RHFLConfig",
-    ),
-    "fedlsr": Row(
-        "FedAvg with a local loss in which two views of an image must agree",
-        "fedlsr:FedLSR",
-        "fedlsr_settings:FedLSRConfig",
-    ),
+    "rhfl": Row("RHFL", "every client keeps its own model and learns from the others' answers on public images"),
+    "fedlsr": Row("FedLSR", "FedAvg with a local loss in which two views of an image must agree"),
     "fedcorr": Row(
+        "FedCorr",
         "finds noisy clients by the intrinsic dimension of their predictions, corrects labels by loss and confidence",
-        "fedcorr:FedCorr",
-        "fedcorr_settings:FedCorrConfig",
     ),
-    "fedned": Row(
-        "leaves out models that are unsure of public images, and unlearns what these answer",
-        "fedned:FedNed",
-        "fedned_settings:FedNedConfig",
-    ),
+    "fedned": Row("FedNed", "leaves out models that are unsure of public images, and unlearns what these answer"),
     "fedelc": Row(
-        "finds noisy clients by their losses, corrects their labels by gradient, weighs them by distance",
-        "fedelc:FedELC",
-        "fedelc_settings:FedELCConfig",
+        "FedELC", "finds noisy clients by their losses, corrects their labels by gradient, weighs them by distance"
     ),
     "fednoro": Row(
-        "finds noisy clients by their losses, distils the global model into them, weighs them by distance",
-        "fednoro:FedNoRo",
-        "fednoro_settings:FedNoRoConfig",
+        "FedNoRo", "finds noisy clients by their losses, distils the global model into them, weighs them by distance"
     ),
     "pruning": Row(
+        "Pruning",
         "finds noisy clients by their class spectra and leaves them out; FedAvg over the rest",
-        "pruning:Pruning",
-        "spectral_identification_settings:SpectralConfig",
+        "fedsir_settings:SpectralConfig",
     ),
     "fedsir": Row(
+        "FedSIR",
         "finds noisy clients by their class spectra, repairs their labels, trains noise-aware",
-        "fedsir:FedSIR",
         "fedsir_settings:FedSIRConfig",
     ),
 }
@@ -94,7 +72,8 @@ def config_class(name: str) -> type[MethodConfig]:
     """Return the class of a method's settings; of a built-in method without loading its code."""
     if name not in BUILT_IN:
         return method_class(name).Config
-    found: type[MethodConfig] = _import(f"fedsir.methods.{BUILT_IN[name].config}")
+    row = BUILT_IN[name]
+    found: type[MethodConfig] = _import(f"fedsir.methods.{row.config or f'baseline_settings:{row.method}Config'}")
     return found
 
 
@@ -105,7 +84,7 @@ def method_class(name: str) -> type[AnyMethod]:
     if method_file.is_in_file(name):
         return method_file.load(name)
     if name in BUILT_IN:  # first: to look through installed packages takes a while
-        target = f"fedsir.methods.{BUILT_IN[name].method}"
+        target = f"fedsir.methods.{name}:{BUILT_IN[name].method}"
     else:
         others = {entry.name: entry.value for entry in entry_points(group="fedsir.methods")}
         known = [*BUILT_IN, *(other for other in others if other not in BUILT_IN)]

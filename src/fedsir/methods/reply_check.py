@@ -77,8 +77,6 @@ def to_tree(value: Any) -> Any:
 
 def read_reply(declared: type[Reply], tree: Any, form: Form) -> Reply:
     """Return the reply in a payload tree, or raise a `ReplyFault`."""
-    if not isinstance(tree, dict):
-        raise ReplyFault("the reply is not a mapping")
     reply: Reply = _Reader(form).dataclass(declared, tree, "")
     if (fault := reply.fault()) is not None:
         raise ReplyFault(fault)
@@ -104,7 +102,7 @@ class _Reader:
 
     def dataclass(self, declared: type[Any], tree: Any, where: str) -> Any:
         if not isinstance(tree, dict):
-            raise ReplyFault(f"{where} is not a mapping")
+            raise ReplyFault(f"{where or 'the reply'} is not a mapping")
         hints, fields = _hints(declared), dataclasses.fields(declared)
         if unknown := sorted(tree.keys() - {field.name for field in fields}):
             raise ReplyFault(f"{_at(where, unknown[0])} is not a field of {declared.__name__}")
@@ -159,8 +157,7 @@ class _Reader:
             raise ReplyFault(f"{where} is not an array")
         if shape is not None:
             self._check_shape(value, where, shape)
-        has_gaps = shape is not None and shape.has_gaps
-        _check_finite(value.masked_fill(value.isnan(), 0) if has_gaps else value, where)
+        _check_finite(value.masked_fill(value.isnan(), 0) if shape and shape.has_gaps else value, where)
         return value.numpy() if (get_origin(hint) or hint) is np.ndarray else value
 
     def _check_shape(self, value: Tensor, where: str, shape: Shape) -> None:
@@ -170,8 +167,7 @@ class _Reader:
             expected = axis if isinstance(axis, int) else self._sizes.setdefault(axis, size)
             if size != expected:
                 raise ReplyFault(f"{where} is {tuple(value.shape)}, not {shape} with {axis} = {expected}")
-        is_float, is_bool = value.is_floating_point(), value.dtype == torch.bool
-        found = "float" if is_float else "bool" if is_bool else "int"
+        found = "float" if value.is_floating_point() else "bool" if value.dtype == torch.bool else "int"
         if found != shape.kind:
             raise ReplyFault(f"{where} holds {value.dtype}, not {shape.kind}")
 

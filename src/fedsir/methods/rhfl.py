@@ -18,10 +18,10 @@ from fedsir.data.shapes import Shape
 from fedsir.methods import rhfl_math as maths
 from fedsir.methods.averaging import mean_loss
 from fedsir.methods.base import Client, Federation, Method, Payload, ServerState, client_task
+from fedsir.methods.baseline_settings import RHFLConfig
 from fedsir.methods.local_training import Batch, train_with, training_loss
 from fedsir.methods.public_batches import PublicBatches, answers_to, learn
 from fedsir.methods.replies import ClientId, Reply, Weights
-from fedsir.methods.rhfl_settings import RHFLConfig
 from fedsir.models.weights import weights_of
 
 Answers = Annotated[Tensor, Shape("images", "classes")]

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from fedsir.data.shapes import Shape
 from fedsir.methods import rofl_math as maths
 from fedsir.methods.averaging import average_by_samples, mean_loss
-from fedsir.methods.base import Client, Federation, Method, ServerState, client_task
+from fedsir.methods.base import Client, Federation, Method, Payload, ServerState, client_task
+from fedsir.methods.baseline_settings import RoFLConfig
 from fedsir.methods.local_training import Batch, stream_features, train_with
 from fedsir.methods.replies import ClientId, Trained, Weights
-from fedsir.methods.rofl_settings import RoFLConfig
+from fedsir.methods.settings import risen
 from fedsir.models.weights import weights_of
 from fedsir.stages.train import average_models
 
@@ -47,24 +48,15 @@ class RoFL(Method[RoFLConfig, RoFLState]):
     State = RoFLState
 
     def round(self, t: int, state: RoFLState, fed: Federation) -> RoFLState:
-        replies = fed.ask(
-            self.train,
-            fed.participants,
-            model=state.model,
-            centroids=state.centroids,
-            forget_rate=self.forget_rate(t),
-            central_weight=self.central_weight(t),
-            has_pseudo_labels=self.has_pseudo_labels(t),
-        )
+        schedule: Payload = {
+            "forget_rate": self.forget_rate(t),
+            "central_weight": self.central_weight(t),
+            "has_pseudo_labels": self.has_pseudo_labels(t),
+        }
+        replies = fed.ask(self.train, fed.participants, model=state.model, centroids=state.centroids, **schedule)
         n_kept = sum(reply.n_kept for reply in replies.values())
         n_confident = sum(reply.n_confident for reply in replies.values())
-        fed.record(
-            loss=mean_loss(replies),
-            forget_rate=self.forget_rate(t),
-            central_weight=self.central_weight(t),
-            has_pseudo_labels=self.has_pseudo_labels(t),
-            confident_share=n_confident / n_kept if n_kept else None,
-        )
+        fed.record(loss=mean_loss(replies), **schedule, confident_share=n_confident / n_kept if n_kept else None)
         if not replies:
             return state
         by_client = (reply.centroids for reply in replies.values())
@@ -78,11 +70,11 @@ class RoFL(Method[RoFLConfig, RoFLState]):
 
     def forget_rate(self, t: int) -> float:
         """Return F(r) for r = t - 1."""
-        return self.config.forget_rate * _risen(t - 1, self.config.forget_ramp)
+        return self.config.forget_rate * risen(t, self.config.forget_ramp)
 
     def central_weight(self, t: int) -> float:
         """Return λ_cen(r) for r = t - 1."""
-        return self.config.central_weight * _risen(t - 1, self.config.pseudo_label_from)
+        return self.config.central_weight * risen(t, self.config.pseudo_label_from)
 
     def has_pseudo_labels(self, t: int) -> bool:
         return t - 1 >= self.config.pseudo_label_from
@@ -151,7 +143,3 @@ class RoFL(Method[RoFLConfig, RoFLState]):
             there = centroids.to(client.device)
             means = means.where(~maths.is_known(there)[:, None], there)
         return predicted if has_pseudo_labels else None, means
-
-
-def _risen(r: int, over: float) -> float:
-    return min(1.0, r / over) if over > 0 else 1.0

@@ -43,6 +43,11 @@ def left_open(**field: Any) -> Any:
     return Field(default=None, **field)
 
 
+def risen(t: int, over: float) -> float:
+    """Return how far a weight has risen in round t = 1, 2, … that grows over so many rounds from 0 to 1."""
+    return min(1.0, (t - 1) / over) if over > 0 else 1.0
+
+
 class MethodConfig(Settings):
     """The method's name and the settings of local training that every method has."""
 

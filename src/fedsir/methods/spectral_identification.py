@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, Method, ServerState, client_task
+from fedsir.methods.fedsir_settings import SpectralConfig
 from fedsir.methods.local_training import class_features_of, cross_entropy, train_with
 from fedsir.methods.replies import ClientId, Reply, Weights
-from fedsir.methods.spectral_identification_settings import SpectralConfig
 from fedsir.models.weights import weights_of
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients

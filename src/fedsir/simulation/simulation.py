@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
@@ -17,6 +19,7 @@ from fedsir.engines.federation import AskProgress, EngineFederation
 from fedsir.engines.local import local_engine
 from fedsir.engines.wire import decode
 from fedsir.errors import FedsirError, MethodError
+from fedsir.evaluate.accuracy import predict
 from fedsir.methods.own_code import fault_in, place_of
 from fedsir.methods.reply_check import Form
 from fedsir.models.build import exported_weights
@@ -225,6 +228,7 @@ class Simulation(Iterator[Step]):
             self._federation = EngineFederation(
                 engine,
                 self.data.clients,
+                self.method,
                 **self._draws,  # type: ignore[arg-type]
                 form=self._form,
                 spill_folder=self._spill_folder,
@@ -288,10 +292,6 @@ class Simulation(Iterator[Step]):
 
     def predict(self, images: NDArray[np.uint8], client: ClientId | None = None) -> NDArray[np.int64]:
         """Return the class number of each image, (n,); images are (n, channels, height, width) uint8."""
-        import torch
-
-        from fedsir.evaluate.accuracy import predict
-
         with prepared(self._device):
             return predict(self.model(client), torch.as_tensor(images), self.data.preprocessing.normalise)
 
@@ -318,11 +318,11 @@ class Simulation(Iterator[Step]):
         """
         if self._predicted is None or self._predicted[0] is not self.state:
             self._opened()
-            predict, n_test = self._federation.predict, len(self.data.test_labels)
+            classes_of, n_test = self._federation.predict, len(self.data.test_labels)
             if self.method.is_personal:
-                predicted = np.stack([predict(model, n_test) for model in self.client_models().values()])
+                predicted = np.stack([classes_of(model, n_test) for model in self.client_models().values()])
             else:
-                predicted = predict(self.state.model, n_test)
+                predicted = classes_of(self.state.model, n_test)
             self._predicted = (self.state, predicted)
         return self._predicted[1]
 
@@ -347,8 +347,6 @@ class Simulation(Iterator[Step]):
 
     def module(self, exported: Weights) -> nn.Module:
         """Return a model in the layout of files with these weights, in evaluation mode."""
-        import copy
-
         module = copy.deepcopy(self._initial.stock)
         load_weights(module, exported)
         return module.eval()

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from contract_checks import IN_PART, check_finished
+from contract_checks import IN_PART, check_finished, let_fail
 from fedsir.engines.base import Call
-from fedsir.engines.client_host import ClientHost
-from fedsir.methods.base import Client
 
 Runner = Callable[..., Any]
 
@@ -22,14 +20,7 @@ def test_a_client_that_fails_mid_round_is_left_out(
     groups = [split["clean_clients"], split["noisy_clients"]] if split["clean_clients"] else [list("01234")]
     asked = [[k for k in group if k in straight.lines[1]["bytes_up_by_client"]] for group in groups]
     victim = max(asked, key=len)[-1]  # whose group can do without it
-    original = ClientHost.client
-
-    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
-        if call.client == victim and call.round == 1:
-            raise MemoryError("no room")
-        return original(self, call, state)
-
-    monkeypatch.setattr(ClientHost, "client", client_of)
+    let_fail(monkeypatch, lambda call: (call.client, call.round) == (victim, 1))
     run = run_tiny(method)
     check_finished(run)
     assert run.lines[1]["failures"] == {victim: "MemoryError: no room"}
@@ -44,15 +35,12 @@ def test_a_client_that_fails_after_it_has_answered_is_left_out(
 ) -> None:
     asked: list[Call] = []
     doomed: Call | None = None
-    original = ClientHost.client
 
-    def client_of(self: ClientHost, call: Call, state: bytes) -> Client:
+    def is_doomed(call: Call) -> bool:
         asked.append(call)
-        if doomed is not None and call == replace(doomed, own=call.own):
-            raise MemoryError("no room")
-        return original(self, call, state)
+        return doomed is not None and call == replace(doomed, own=call.own)
 
-    monkeypatch.setattr(ClientHost, "client", client_of)
+    let_fail(monkeypatch, is_doomed)
     run_tiny(method, rounds=3)  # FedNoRo and FedELC ask twice in round 2
     tasks: dict[tuple[int, str], list[Call]] = {}
     for call in asked:

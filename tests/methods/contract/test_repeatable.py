@@ -115,7 +115,6 @@ def leaves(tree: dict[str, Any]) -> Iterator[Any]:
 def test_the_state_survives_the_wire(method: str, straight_run: Runner) -> None:
     run = straight_run(method)
     content = RunFolder(run.folder).read_checkpoint()
-    assert content is not None
     cls, model = method_class(method), decode(content)["state"]["model"]
     sizes = json.loads((run.folder / "data.json").read_text())["client_sizes"]
     form = Form.of(model, classes=10, features=64)

@@ -37,7 +37,6 @@ def test_each_client_sees_its_own_samples(is_sent: bool, data: FederatedData, di
     assert store.client_data("north").labels.tolist() == [9] * 5  # given, not true
     assert torch.equal(store.test_images(0, 100), torch.from_numpy(digits.test_images[:100]))
     assert torch.equal(store.test_images(40, 43), torch.from_numpy(digits.test_images[40:43]))
-    assert store.image_size == (8, 8)
 
 
 def test_workers_get_a_file_and_numbers_not_images(data: FederatedData) -> None:

@@ -18,6 +18,8 @@ from fedsir.engines.local import LocalEngine
 from fedsir.engines.replies import Replies
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import MethodError
+from fedsir.methods.base import client_task
+from fedsir.methods.fedavg import FedAvg
 from fedsir.methods.fedsir import FedSIR, FedSIRState
 from fedsir.methods.replies import Reply, Trained
 from fedsir.methods.reply_check import Form
@@ -45,16 +47,27 @@ class Measured(Reply):
     mean: float | None = None
 
 
-def greet(x: Any = None) -> Hello: ...  # type: ignore[empty-body]
+class Asking(FedAvg):
+    """Has tasks that nobody runs: the engine below answers them."""
+
+    name = "asking"
+
+    @client_task
+    def greet(self) -> Hello: ...  # type: ignore[empty-body]
+
+    @client_task
+    def second(self) -> Hello: ...  # type: ignore[empty-body]
+
+    @client_task
+    def fit(self) -> Trained: ...  # type: ignore[empty-body]
+
+    @client_task
+    def measure(self) -> Measured: ...  # type: ignore[empty-body]
+
+    def unmarked(self) -> Hello: ...  # type: ignore[empty-body]
 
 
-def second() -> Hello: ...  # type: ignore[empty-body]
-
-
-def fit(model: Any = None) -> Trained: ...  # type: ignore[empty-body]
-
-
-def measure() -> Measured: ...  # type: ignore[empty-body]
+greet, second, fit, measure = Asking.greet, Asking.second, Asking.fit, Asking.measure
 
 
 def answer(reply: Any, state: Any = None) -> Answer:
@@ -90,8 +103,8 @@ def failing(*victims: str, reason: str = "gone") -> Behaviour:
 
 def federation(behave: Behaviour = polite, clients: Sequence[str] = CLIENTS, **settings: Any) -> EngineFederation:
     form = Form.of(settings.pop("model", MODEL), classes=3)
-    chosen: dict[str, Any] = {"seed": 0, "participation": 1.0, "dropout": 0.0, "form": form} | settings
-    fed = EngineFederation(FakeEngine(behave), clients, **chosen)
+    usual: dict[str, Any] = {"method": Asking(), "seed": 0, "participation": 1.0, "dropout": 0.0, "form": form}
+    fed = EngineFederation(FakeEngine(behave), clients, **usual | settings)
     fed.begin_round(1)
     return fed
 
@@ -184,6 +197,7 @@ def measured(**over: Any) -> dict[str, Any]:
 OTHER_MODEL = "model has other names, types or shapes than the model that was sent"
 RUBBISH: dict[str, tuple[Callable[..., Reply], Any, str]] = {
     "no mapping": (fit, [1, 2], "the reply is not a mapping"),
+    "no payload": (fit, b"rubbish", "These bytes are no fedsir payload"),
     "missing field": (fit, {"model": MODEL, "n_samples": 3}, "loss is missing"),
     "unknown field": (fit, good(more=1), "more is not a field of Trained"),
     "NaN in the model": (fit, good(model=MODEL | {"w": torch.tensor([math.nan, 0])}), "model.w is not finite"),
@@ -216,7 +230,8 @@ def test_a_reply_that_is_not_what_the_task_declares_is_left_out_and_the_field_na
     right = {fit: good(), measure: measured(), greet: {"hello": "c1", "sent": 1}}[task]
 
     def behave(call: Call, payload: dict[str, Any]) -> Answer:
-        return answer(rubbish if call.client == "c0" else right, {"kept": torch.ones(1)})
+        sent = encode(right) if call.client != "c0" else rubbish if isinstance(rubbish, bytes) else encode(rubbish)
+        return Answer(sent, encode({"kept": torch.ones(1)}), 0.5)
 
     fed = federation(behave, clients=CLIENTS[:2])
     assert list(fed.ask(task, CLIENTS[:2])) == ["c1"]
@@ -233,22 +248,25 @@ def test_a_reply_is_what_the_task_declares() -> None:
     assert reply.losses.isnan().tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("declared", [None, "dict", "Missing", "Reply | None"])
-def test_a_task_must_declare_its_reply(declared: str | None) -> None:
-    def task() -> None: ...
-
-    task.__annotations__ = {} if declared is None else {"return": declared}
-    with pytest.raises(TypeError, match="declare"):
-        federation().ask(task, CLIENTS)  # type: ignore[arg-type]
-
-
-def test_bytes_that_are_no_payload_are_rejected() -> None:
-    def behave(call: Call, payload: dict[str, Any]) -> Answer:
-        return Answer(b"rubbish", encode({}), 0.0) if call.client == "c1" else polite(call, payload)
-
-    fed = federation(behave, clients=CLIENTS[:2])
-    assert list(fed.ask(greet, CLIENTS[:2])) == ["c0"]
-    assert "no fedsir payload" in fed.failures["c1"]
+@pytest.mark.parametrize(
+    ("call", "task", "message"),
+    [
+        ("ask", "fit", r"^pass the task itself: fed\.ask\(self\.fit, …\)$"),
+        ("compute", "score", r"^pass the task itself: fed\.compute\(self\.score, …\)$"),
+        ("ask", Asking.unmarked, r"^fed\.ask: unmarked is not a task of asking that is marked with @client_task$"),
+        ("ask", FedSIR().train_clean, "train_clean is not a task of asking"),
+        ("ask", FedAvg().train, None),  # inherited
+        ("ask", 7, "7 is not a task"),
+        ("compute", greet, r"greet is not a task of asking that is marked with @server_task"),
+    ],
+)
+def test_only_a_task_of_this_method_is_asked_for(call: str, task: Any, message: str | None) -> None:
+    fed = federation(lambda call, payload: answer(good()), clients=["a"])
+    if message is None:
+        assert list(fed.ask(task, ["a"])) == ["a"]
+        return
+    with pytest.raises(TypeError, match=message):
+        fed.ask(task, ["a"]) if call == "ask" else fed.compute(task)
 
 
 # ---------------------------------------------------------------- failures
@@ -360,8 +378,8 @@ def peak_of_a_round(n_participants: int, model: dict[str, torch.Tensor]) -> int:
 
     split = split_clients({client: OffDiagonal(0.8 if int(client) % 3 else 0.1, 0.5, 3) for client in clients})
     assert len(split.noisy) > len(split.clean) > 0
-    fed = federation(behave, clients, model=model)
     method = FedSIR().resolved(10)
+    fed = federation(behave, clients, model=model, method=method)
     gc.collect()
     tracemalloc.start()
     state = method.round(1, FedSIRState(model=model, split=split, clean_reference=model), fed)

@@ -80,6 +80,15 @@ def test_a_client_of_one_sample_leaves_the_running_statistics(make_client: MakeC
     assert all(tensor.isfinite().all() for tensor in reply.model.values())
 
 
+def test_batches_of_any_size_get_the_same_draws(make_client: MakeClient) -> None:
+    client = make_client(10)
+    whole = local_training.StepDraws(client, "mixup", 2, 3).take(20)
+    assert whole.shape == (20, 3) and 0 <= whole.min() < whole.max() < 1
+    pieces = local_training.StepDraws(client, "mixup", 2, 3)
+    assert torch.equal(torch.cat([pieces.take(n) for n in (4, 6, 7, 3)]), whole)
+    assert not torch.equal(local_training.StepDraws(client, "views", 2, 3).take(20), whole)
+
+
 # ---------------------------------------------------------------- features
 
 

@@ -85,7 +85,6 @@ def test_an_iteration_visits_everybody_in_turn_then_corrects_noisy_clients() -> 
     correction = fed.pages[-1]
     assert (correction.task, sorted(correction.clients)) == ("correct", ["c", "d"])  # clean clients are never touched
     assert correction.payload["model"] == state.model
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a", "b", "e"), ("c", "d"))
     assert state.noise_levels == {"a": 0.0, "b": 0.0, "e": 0.0, "c": 0.05, "d": 0.6}
     assert (fed.values["stage"], fed.values["lid"], fed.values["relabelled"]) == ("pre-processing", LID, 6)
@@ -147,7 +146,6 @@ def test_who_cannot_be_assessed_is_neither_clean_nor_noisy_and_has_a_reason() ->
     fed = federation(absent=("e",))
     fed.reply = lambda task, client: answer(task, client, lid=None if client == "b" else -1)
     state = fedcorr().round(1, first_state(), fed)
-    assert state.split is not None
     assert state.split.not_assessed == {"b": TOO_FEW, "e": NOT_VISITED}
     assert state.split.noisy == ("c", "d")
     assert sorted(fed.pages[-1].clients) == ["c", "d"]  # there is nothing to correct b's labels by

@@ -26,24 +26,18 @@ def test_mixup_by_hand() -> None:
     assert loss.item() == pytest.approx(-sum(e.item() for e in expected) / 2)
 
 
-def test_proximity_is_over_all_parameters_together() -> None:
-    ours, global_ = [torch.tensor([3.0]), torch.tensor([[4.0, 1.0]])], [torch.tensor([0.0]), torch.tensor([[0.0, 1.0]])]
-    assert c.proximity(ours, global_, "plain").item() == 5.0
-    assert c.proximity(ours, global_, "squared").item() == 25.0
-
-
-@pytest.mark.parametrize("norm", ["plain", "squared"])
-def test_at_the_global_model_the_proximal_term_pulls_nowhere(norm: c.Norm) -> None:
-    here = torch.ones(3, requires_grad=True)
-    c.proximity([here], [torch.ones(3)], norm).backward()
-    assert here.grad is not None and here.grad.tolist() == [0.0, 0.0, 0.0]  # and not NaN
-
-
-def test_the_plain_norm_pulls_with_constant_force() -> None:
-    for norm, pull in (("plain", 1.0), ("squared", 8.0)):
-        there = torch.tensor([5.0], requires_grad=True)
-        c.proximity([there], [torch.tensor([1.0])], norm).backward()  # type: ignore[arg-type]
-        assert there.grad is not None and there.grad.item() == pytest.approx(pull)
+@pytest.mark.parametrize(
+    ("norm", "expected", "pulls"), [("plain", 5.0, [0.6, 0.8, 0.0]), ("squared", 25.0, [6.0, 8.0, 0.0])]
+)
+def test_proximity_is_over_all_parameters_together(norm: c.Norm, expected: float, pulls: list[float]) -> None:
+    start = [torch.tensor([0.0]), torch.tensor([0.0, 1.0])]
+    moved = [torch.tensor([3.0], requires_grad=True), torch.tensor([4.0, 1.0], requires_grad=True)]
+    unmoved = [tensor.clone().requires_grad_() for tensor in start]
+    for now, distance, pull in ((moved, expected, pulls), (unmoved, 0.0, [0.0, 0.0, 0.0])):  # not NaN
+        found = c.proximity(now, start, norm)
+        assert found.item() == distance
+        found.backward()
+        assert [g for tensor in now if tensor.grad is not None for g in tensor.grad.tolist()] == pytest.approx(pull)
 
 
 def test_sample_losses_once_and_twice_through_the_softmax() -> None:

@@ -142,8 +142,3 @@ def test_every_setting_matters(settings: dict[str, Any], make_client: MakeClient
 def test_two_epochs_find_draws_enough(make_client: MakeClient) -> None:
     reply = train(make_client(9), epochs=2)  # batches of 9: the last of one joins
     assert reply.n_samples == 9 and 1 < reply.loss < 4
-
-
-def test_a_single_sample(make_client: MakeClient) -> None:
-    reply = train(make_client(1))
-    assert all(tensor.isfinite().all() for tensor in reply.model.values())

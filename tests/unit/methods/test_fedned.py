@@ -103,7 +103,6 @@ def test_an_uncertain_model_is_left_out_and_unlearnt() -> None:
     task, told = fed.computed[-1]
     assert task == "distil" and told["model"]["w"].item() == pytest.approx(averaged)
     assert torch.equal(told["targets"], torch.full((2, 2), 5.0))
-    assert after.split is not None
     assert (after.split.clean, after.split.noisy) == (("a", "b", "c", "d"), ("e",))
     assert after.split.statistics["e"] == (pytest.approx(3 / 1.4),)
     assert (fed.values["bad_teachers"], fed.values["distillation_losses"]) == (1, [2.0, 1.0])
@@ -196,7 +195,9 @@ START = weights_of(Tiny())
 @pytest.fixture
 def server(digits: Source) -> Server:
     public = torch.from_numpy(digits.test_images[:40])
-    return Server(KeyedRandom(0), Tiny, "cpu", digits.preprocessing, public)
+    return Server(
+        random=KeyedRandom(0), new_module=Tiny, device="cpu", preprocessing=digits.preprocessing, public=public
+    )
 
 
 def with_head(scale: float) -> dict[str, torch.Tensor]:
@@ -265,7 +266,6 @@ def test_some_samples_are_surer_than_others(make_client: MakeClient) -> None:
     _, is_sure = sure_labels(client, client.module(with_head(5.0)), temperature=2.0, confidence=0.6)
     assert 0 < is_sure.sum() < 20
     pseudo = fedned(confidence=0.6).pseudo_labelled(client, with_head(5.0))
-    assert pseudo is not None
     assert torch.equal(pseudo.images, client.data.images[is_sure])
     with torch.no_grad():
         images = client.data.preprocessing.normalise(pseudo.images)

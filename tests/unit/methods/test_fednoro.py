@@ -43,11 +43,6 @@ def test_the_ramp_begins_where_the_warm_up_ends(
     assert (kd.ramp_begin, kd.ramp_end) == pytest.approx((begin, end))
 
 
-def test_resolved_settings_read_back_as_themselves() -> None:
-    resolved = fednoro(30).config
-    assert type(resolved).model_validate(resolved.model_dump(mode="json")).resolved(500) == resolved
-
-
 def test_noisy_clients_are_sent_the_weight() -> None:
     fed = FakeFederation("cd", lambda task, k: trained(1.0, 1))
     fednoro().ask_noisy(50, ["d"], weights(3.0), fed)

@@ -19,43 +19,26 @@ def fedprox(**settings: Any) -> FedProx:
     return FedProx(batch_size=8, lr=0.01, **settings)
 
 
-def moved() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return two tensors that moved by (1, 2) and by 2, and where they were."""
-    now = [torch.tensor([2.0, 4.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)]
-    return now, [torch.tensor([1.0, 2.0]), torch.tensor([1.0])]
+MOVED, STAYED = [[2.0, 4.0], [3.0]], [[1.0, 2.0], [1.0]]  # from the latter by (1, 2) and by 2
 
 
-def test_the_squared_term() -> None:
-    now, start = moved()
-    term = proximal_term(now, start, weight=0.2, norm="squared")
-    assert isinstance(term, torch.Tensor)
-    assert term.item() == pytest.approx(0.1 * (1 + 4 + 4))
+@pytest.mark.parametrize(
+    ("now", "norm", "expected", "pulls"),
+    [
+        (MOVED, "squared", 0.1 * (1 + 4 + 4), [0.2, 0.4, 0.4]),  # μ (w - w_g)
+        (MOVED, "plain", 0.1 * (5**0.5 + 2), [0.1 / 5**0.5, 0.2 / 5**0.5, 0.1]),  # tensor by tensor
+        (STAYED, "squared", 0.0, [0.0, 0.0, 0.0]),
+        (STAYED, "plain", 0.0, [0.0, 0.0, 0.0]),
+    ],
+)
+def test_the_term_and_its_pull(now: list[list[float]], norm: Any, expected: float, pulls: list[float]) -> None:
+    tensors = [torch.tensor(values, requires_grad=True) for values in now]
+    term = proximal_term(tensors, [torch.tensor(values) for values in STAYED], weight=0.2, norm=norm)
+    assert isinstance(term, torch.Tensor) and term.item() == pytest.approx(expected)
     term.backward()
-    assert [tensor.grad.tolist() for tensor in now if tensor.grad is not None] == [
-        pytest.approx([0.2, 0.4]),  # μ (w - w_g)
-        pytest.approx([0.4]),
-    ]
-
-
-def test_the_plain_term_is_summed_tensor_by_tensor() -> None:
-    now, start = moved()
-    term = proximal_term(now, start, weight=0.2, norm="plain")
-    assert isinstance(term, torch.Tensor)
-    assert term.item() == pytest.approx(0.1 * (5**0.5 + 2))
-    term.backward()
-    assert now[0].grad is not None
-    assert now[0].grad.tolist() == pytest.approx([0.1 / 5**0.5, 0.2 / 5**0.5])
-
-
-@pytest.mark.parametrize("norm", ["squared", "plain"])
-def test_before_the_first_step_nothing_pulls(norm: Any) -> None:
-    start = [torch.tensor([1.0, 2.0])]
-    now = [tensor.clone().requires_grad_() for tensor in start]
-    term = proximal_term(now, start, weight=0.2, norm=norm)
-    assert isinstance(term, torch.Tensor)
-    term.backward()
-    assert term.item() == 0.0
-    assert now[0].grad is not None and now[0].grad.tolist() == [0.0, 0.0]
+    assert [pull for tensor in tensors if tensor.grad is not None for pull in tensor.grad.tolist()] == pytest.approx(
+        pulls
+    )
 
 
 def distance(model: dict[str, torch.Tensor]) -> float:
@@ -78,11 +61,6 @@ def test_without_the_term_it_is_fedavg(make_client: MakeClient) -> None:
     assert all(torch.equal(plain.model[name], freed.model[name]) for name in plain.model)
     assert freed.loss == plain.loss
     assert any(not torch.equal(plain.model[name], held.model[name]) for name in plain.model)
-
-
-def test_the_default_is_the_authors() -> None:
-    config = FedProx().config
-    assert (config.proximal_weight, config.proximal_norm) == (0.2, "squared")
 
 
 def test_running_statistics_are_not_held_back(make_client: MakeClient) -> None:

@@ -43,7 +43,6 @@ def test_stage_one_starts_from_the_clean_average() -> None:
     assert list(fed.asked) == ["identify"]
     assert fed.asked["identify"].clients == ["a", "b", "c", "d"]
     assert fed.asked["identify"].payload["model"] == weights(7.0)
-    assert state.split is not None
     assert state.split.clean == ("a", "b")
     assert state.split.noisy == ("c", "d")
     assert state.model["w"].tolist() == [3.0]  # (1 · 0 + 3 · 4) / 4
@@ -61,7 +60,6 @@ def test_clients_that_could_not_be_assessed_are_neither_clean_nor_noisy() -> Non
     replies = STAGE_ONE | {"e": ONE_CLASS}
     fed = FakeFederation("abcdef", lambda task, k: replies[k], absent=("f",))
     state = fedsir().start(fed, weights(0.0))
-    assert state.split is not None
     assert state.split.noisy == ("c", "d")
     assert state.split.not_assessed == {"f": DROPPED_OUT, "e": "only 1 usable class(es); two are needed"}
     assert state.model["w"].tolist() == [3.0]  # nothing of theirs is in it
@@ -98,8 +96,6 @@ def test_one_group_of_clients_may_be_left_whole() -> None:
     means = {"a": 0.40, "b": 0.41, "c": 0.42, "d": 0.43, "e": 0.44}
     fed = FakeFederation("abcde", lambda task, k: told(means[k]))
     forced, careful = (fedsir(identify={"split": how}).start(fed, weights(0.0)) for how in ("always", "auto"))
-    assert forced.split is not None
-    assert careful.split is not None
     assert forced.split.noisy
     assert careful.split.noisy == ()
 

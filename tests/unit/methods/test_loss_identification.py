@@ -62,7 +62,6 @@ def test_then_clients_are_told_apart_by_the_model_of_the_warm_up() -> None:
     state = fednoro().round(11, after_warm_up(), fed)
     assert list(fed.asked) == ["measure_losses", "train_clean", "train_noisy"]
     assert fed.asked["measure_losses"].payload == {"model": weights(50.0)}
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a", "b"), ("c", "d"))
     assert (fed.values["assessed"], fed.values["agreeing_fits"]) == (4, 9)
     assert fed.asked["train_clean"].clients == ["a", "b"]
@@ -95,7 +94,6 @@ def test_models_are_averaged_by_distance() -> None:
 def test_late_comers_are_assessed_under_the_same_model() -> None:
     fed = FakeFederation("abcde", answers, participants="acd")
     state = fednoro().round(11, after_warm_up(), fed)
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a",), ("c", "d"))
     assert state.split.not_assessed == {"b": "not seen yet", "e": "not seen yet"}
     assert state.yardstick == weights(50.0)
@@ -105,14 +103,12 @@ def test_late_comers_are_assessed_under_the_same_model() -> None:
     state = fednoro().round(12, state, fed)
     assert fed.asked["measure_losses"].clients == ["b"]
     assert fed.asked["measure_losses"].payload == {"model": weights(50.0)}
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a", "b"), ("c", "d"))
     assert fed.asked["train_clean"].clients == ["b"]
     assert fed.asked["train_clean"].payload["model"] == fed.asked["train_noisy"].payload["model"] != weights(50.0)
 
     fed = FakeFederation("abcde", answers, participants="de")
     state = fednoro().round(13, state, fed)
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a", "b", "e"), ("c", "d"))
     assert (state.split.not_assessed, state.yardstick) == ({}, {})
     assert LossIdentificationState.from_tree(state.to_tree()).split is not None
@@ -121,16 +117,13 @@ def test_late_comers_are_assessed_under_the_same_model() -> None:
 def test_a_client_that_could_not_be_assessed_is_asked_again() -> None:
     fed = FakeFederation("abcd", answers, absent=("b",))
     state = fednoro().round(11, after_warm_up(), fed)
-    assert state.split is not None
     assert state.split.not_assessed == {"b": DROPPED_OUT}
     fed = FakeFederation("abcd", answers, participants="cd")
     state = fednoro().round(12, state, fed)
-    assert state.split is not None
     assert state.split.not_assessed == {"b": DROPPED_OUT}  # the reason stays
     fed = FakeFederation("abcd", answers)
     state = fednoro().round(13, state, fed)
     assert fed.asked["measure_losses"].clients == ["b"]
-    assert state.split is not None
     assert state.split.clean == ("a", "b")
 
 

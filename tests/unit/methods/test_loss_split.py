@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedsir.methods.loss_split import comparable_losses, most_frequent, split_by_losses, votes_for_noisy
+from fedsir.methods.loss_split import comparable_losses, most_frequent, split_by_losses
 
 NAN = math.nan
 
@@ -43,7 +43,8 @@ def ten_clients(n_classes: int = 10) -> dict[str, list[float]]:
 @pytest.mark.parametrize("n_classes", [2, 10, 100])
 def test_three_low_and_seven_high_rows_are_told_apart(n_classes: int) -> None:
     told = ten_clients(n_classes)
-    split, n_agreeing = split_by_losses(told)
+    split, n_agreeing = split_by_losses(told, {"late": "not seen yet"})
+    assert split.not_assessed == {"late": "not seen yet"}
     assert split.clean == ("k2", "k5", "k6")
     assert split.noisy == ("k0", "k1", "k3", "k4", "k7", "k8", "k9")
     assert n_agreeing == 9
@@ -66,18 +67,6 @@ def test_the_order_of_the_clients_does_not_matter() -> None:
     assert set(there.noisy) == set(back.noisy)
     assert there.posterior_noisy == back.posterior_noisy
     assert there.evidence == back.evidence
-
-
-def test_each_fit_votes() -> None:
-    points = np.array([[0.0, 0.1], [0.1, 0.0], [0.9, 1.0], [1.0, 0.9]])
-    assert votes_for_noisy(points, n_fits=3).tolist() == [[False, False, True, True]] * 3
-
-
-def test_clients_that_did_not_tell_count_as_noisy() -> None:
-    split, _ = split_by_losses(ten_clients(), {"late": "not seen yet"})
-    assert "late" not in {*split.clean, *split.noisy}
-    assert split.not_assessed == {"late": "not seen yet"}
-    assert "late" not in split.statistics
 
 
 @pytest.mark.parametrize(

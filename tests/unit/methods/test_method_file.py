@@ -183,6 +183,16 @@ def test_a_class_without_a_round_or_that_is_no_method(write: Callable[..., str],
 LATER: dict[str, tuple[str, str, str]] = {
     "in round": ("told =", "1 / 0; told =", r"Round 1: .*mine\.py, line 23: ZeroDivisionError: division by zero\."),
     "below round": (", fed.participants)", ", 7)", r"Round 1: .*mine\.py, line 23: TypeError: 'int' object is not"),
+    "task's name": (
+        "self.count, fed",
+        "'count', fed",
+        r"line 23: TypeError: pass the task itself: fed\.ask\(self\.count, …\)\.$",
+    ),
+    "no task": (
+        "@client_task",
+        "",
+        r"line 23: TypeError: fed\.ask: count is not a task of mine that is marked with @client",
+    ),
     "state": (
         "return super().round(t, state, fed)",
         "return {}",

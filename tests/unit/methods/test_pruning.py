@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from fake_federation import FakeFederation, trained, weights
-from fedsir.errors import MethodError
 from fedsir.methods.base import Client, ServerState
 from fedsir.methods.fedsir import FedSIR
 from fedsir.methods.pruning import Pruning
@@ -34,15 +33,8 @@ def test_training_begins_from_the_initial_model() -> None:
     state = pruning().start(fed, weights(7.0))
     assert fed.asked["identify"].clients == ["a", "b", "c", "d"]
     assert state.model == weights(7.0)
-    assert state.split is not None
     assert (state.split.clean, state.split.noisy) == (("a", "b"), ("c", "d"))
     assert fed.values["loss"] == pytest.approx((1 + 9) / 4)  # of the clean clients
-
-
-def test_stage_one_without_training_has_no_loss() -> None:
-    fed = FakeFederation("abcd", lambda task, k: replace(STAGE_ONE[k], loss=None))
-    pruning(identify={"epochs": 0}).start(fed, weights(7.0))
-    assert fed.values["loss"] is None
 
 
 def test_a_round_is_the_clean_clients_average() -> None:
@@ -60,12 +52,6 @@ def test_a_round_without_clean_clients_changes_nothing(who: dict[str, Any]) -> N
     fed = FakeFederation("abcd", lambda task, k: trained(1.0, 1), **who)
     assert pruning().round(1, ServerState(weights(7.0), SPLIT), fed) == ServerState(weights(7.0), SPLIT)
     assert fed.values["loss"] is None
-
-
-def test_without_a_clean_client_the_error_names_a_way_out() -> None:
-    fed = FakeFederation("ab", lambda task, k: Identified(None, None, 1, 5, 1.0, model=None))
-    with pytest.raises(MethodError, match=r"Stage I of pruning.*only 1 usable class.*data\.partition.*fedavg"):
-        pruning().start(fed, weights(0.0))
 
 
 def test_a_client_tells_what_fedsirs_would_but_keeps_its_model(make_client: Callable[..., Client]) -> None:

@@ -53,7 +53,13 @@ def test_the_draw_alone_decides(client: Client, make_client: MakeClient) -> None
     once = stacked(PublicBatches(client, 7, 4))
     assert torch.equal(once, stacked(PublicBatches(other, 7, 4)))
     assert not torch.equal(once, stacked(PublicBatches(client, 8, 4)))
-    server = Server(KeyedRandom(0), Tiny, "cpu", client.data.preprocessing, client.public)
+    server = Server(
+        random=KeyedRandom(0),
+        new_module=Tiny,
+        device="cpu",
+        preprocessing=client.data.preprocessing,
+        public=client.public,
+    )
     assert torch.equal(once, stacked(PublicBatches(server, 7, 4)))
 
 

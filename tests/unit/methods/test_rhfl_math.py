@@ -8,24 +8,17 @@ import torch.nn.functional as F
 
 from fedsir.methods.rhfl_math import answers_of_others, confidence_weights, consensus_loss, symmetric_cross_entropy
 
-
-def logits_of(*rows: list[float]) -> torch.Tensor:
-    return torch.tensor(rows).log()
-
-
 # ---------------------------------------------------------------- loss
 
 
-def test_reverse_cross_entropy_is_nine_times_the_doubt() -> None:
-    logits, labels = logits_of([0.7, 0.2, 0.1], [0.25, 0.5, 0.25]), torch.tensor([0, 1])
-    reverse = symmetric_cross_entropy(logits, labels, ce_weight=0, reverse_weight=1)
-    assert reverse.item() == pytest.approx(9.2103 * (0.3 + 0.5) / 2, abs=1e-4)
-
-
-def test_both_parts_are_added_with_their_weights() -> None:
-    logits, labels = logits_of([0.7, 0.2, 0.1]), torch.tensor([0])
-    loss = symmetric_cross_entropy(logits, labels, ce_weight=0.1, reverse_weight=1.0)
-    assert loss.item() == pytest.approx(0.1 * -math.log(0.7) + 9.2103 * 0.3, abs=1e-4)
+@pytest.mark.parametrize(
+    ("ce_weight", "expected"),
+    [(0, 9.2103 * (0.3 + 0.5) / 2), (0.1, 9.2103 * 0.4 - 0.1 * (math.log(0.7) + math.log(0.5)) / 2)],
+)
+def test_cross_entropy_and_nine_times_the_doubt(ce_weight: float, expected: float) -> None:
+    logits, labels = torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25]]).log(), torch.tensor([0, 1])
+    loss = symmetric_cross_entropy(logits, labels, ce_weight=ce_weight, reverse_weight=1)
+    assert loss.item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_certain_wrong_answer_has_a_finite_loss_and_gradient() -> None:

@@ -40,9 +40,7 @@ def test_only_states_that_changed_are_read(evaluator: Evaluator, monkeypatch: py
 
     def counted(state: bytes) -> Any:
         read.append(state)
-        return (
-            {"corrected_labels": torch.full((evaluator.data.size_by_client["3"],), 5)} if len(read) > 4 else real(state)
-        )
+        return real(state)
 
     real = evaluation.decode
     monkeypatch.setattr(evaluation, "decode", counted)
