@@ -18,7 +18,9 @@ from benchmarks.bench_training_step import models
 from benchmarks.federation import opened, random_federation
 from benchmarks.measure import Outcome, interleave, seconds_of
 from fedsir.data.federation import FederatedData
-from fedsir.methods.local_training import FEATURE_BATCH, HELD_BATCHES
+from fedsir.data.preprocessing import MOST_AT_ONCE
+from fedsir.methods.fedsir import FedSIR
+from fedsir.methods.local_training import HELD_BATCHES
 from fedsir.runs.provenance import cores
 from fedsir.stages.spectrum import Array, ClassFeatures
 
@@ -41,11 +43,11 @@ def with_extraction() -> Outcome:
 
         def ours() -> None:
             fed.begin_round(0)
-            answers = fed.ask("identify", fed.clients, model=initial)
+            answers = fed.ask(FedSIR.identify, fed.clients, model=initial)
             assert len(answers) == N_CLIENTS, fed.failures
 
         fed.begin_round(0)
-        fed.ask("identify", fed.clients[: cores()], model=initial)  # workers have started and are warm
+        fed.ask(FedSIR.identify, fed.clients[: cores()], model=initial)  # workers have started and are warm
         pairs = [(seconds_of(ours), seconds_of(usual)) for _ in range(2)]
     seconds, reference = (min(times) for times in zip(*pairs, strict=True))
     what = f"features of {N:,} images of 32×32 (ResNet-18) and spectra of 10 classes, {N_CLIENTS} clients"
@@ -66,8 +68,8 @@ def alone(n_classes: int, *, is_leading_enough: bool) -> Outcome:
 
     def ours() -> list[Array]:
         collected = ClassFeatures(n_classes, D)
-        for start in range(0, n, FEATURE_BATCH * HELD_BATCHES):  # as features stream by on a client
-            rows = slice(start, start + FEATURE_BATCH * HELD_BATCHES)
+        for start in range(0, n, MOST_AT_ONCE * HELD_BATCHES):  # as features stream by on a client
+            rows = slice(start, start + MOST_AT_ONCE * HELD_BATCHES)
             collected.include(features[rows], labels[rows])
         if is_leading_enough:
             return [collected.leading(label)[1] for label in range(n_classes)]

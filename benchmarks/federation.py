@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
 from fedsir.engines.local import local_engine
-from fedsir.methods.base import Method, Weights
+from fedsir.methods.base import AnyMethod
 from fedsir.methods.registry import method_class
-from fedsir.models.build import build_model, training_model
-from fedsir.models.config import ModelConfig
-from fedsir.models.weights import weights_of
-from fedsir.randomness import KeyedRandom
+from fedsir.methods.replies import Weights
+from fedsir.methods.reply_check import Form
+from fedsir.models.initial import initial_model
 from fedsir.runs.config import parse_config
 
 
@@ -57,33 +55,20 @@ def opened(
     workers: int,
     participation: float = 1.0,
     settings: dict[str, Any] | None = None,
-) -> Iterator[tuple[Method, EngineFederation, Weights]]:
+) -> Iterator[tuple[AnyMethod, EngineFederation, Weights]]:
     """Open a local engine on `data`: the method, its federation, and the initial model."""
     config = parse_config({"rounds": 100, "method": {"name": method, **(settings or {})}, "model": {"name": model}})
-    stock = build_model(
-        ModelConfig(name=model),
-        n_classes=data.n_classes,
-        in_channels=data.channels,
-        random=KeyedRandom(0),
-        image_size=data.image_size,
-    )
-    initial = weights_of(training_model(stock, model, data.image_size))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "images"
-        if workers > 1:
-            file.write_bytes(data.images.data)
-        spec = HostSpec(
-            method=method,
-            method_config=config.method,
-            model=config.model,
-            n_classes=data.n_classes,
-            in_channels=data.channels,
+    first = initial_model(config.model, data, seed=0, data_dir=Path())
+    chosen = method_class(method)(config.method)
+    engine = local_engine(HostSpec(chosen, first.module, 0, "cpu", ClientStore.of(data)), workers)
+    with contextlib.closing(engine):
+        fed = EngineFederation(
+            engine,
+            data.clients,
+            chosen,
             seed=0,
-            device="cpu",
-            store=ClientStore.of(data, file if workers > 1 else None),
+            participation=participation,
+            dropout=0.0,
+            form=Form.of(first.weights, classes=data.n_classes, features=first.n_features),
         )
-        with local_engine(spec, workers) as engine:
-            fed = EngineFederation(
-                engine, data.clients, seed=0, participation=participation, dropout=0.0, initial_model=initial
-            )
-            yield method_class(method)(config.method), fed, initial
+        yield chosen, fed, first.weights
