@@ -24,12 +24,15 @@ from fedsir.runs.recipes import resolve
 KEYS = ("recipe", "settings", "grid")
 
 
-def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
+def read_sweep(
+    path: Path, trusted: Collection[str] = (), *, data_dir: Path | None = None, download: bool = False
+) -> list[RunConfig]:
     """Return the settings of every run that a sweep file asks for, in its order; the last key varies fastest.
 
     Parameters
     ----------
     trusted : methods in files (FILE.py:CLASS) whose code may be run; to know a method's settings is to run its file
+    data_dir, download : as in `resolve`
     """
     tree = read_toml(path)
     for key in tree:
@@ -57,7 +60,7 @@ def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
             "itself (method.name); the option only says which FILE.py:CLASS you trust."
         )
     try:
-        return [resolve(recipe, tree) for tree in trees]
+        return [resolve(recipe, tree, data_dir=data_dir, download=download) for tree in trees]
     except ConfigError as problem:
         raise ConfigError(f"{path}: {problem}") from None
 
