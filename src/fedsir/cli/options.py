@@ -48,7 +48,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, on
 
 def settings(
     recipe: str | None,
-    *,
     method: str | None,
     dataset: str | None,
     alpha: float | None,
@@ -56,8 +55,8 @@ def settings(
     rounds: int | None,
     seed: int | None,
     assignments: list[str] | None,
-    data_dir: Path | None = None,
-    download: bool = False,
+    data_dir: Path | None,
+    download: bool,
 ) -> RunConfig:
     """Return the settings that a command line asks for."""
     data = {"dataset": dataset, "alpha": alpha, "noise_rate": noise_rate}

@@ -163,3 +163,11 @@ def nested(key: str, value: Any) -> Tree:
         raise ConfigError(f"There is no setting {shortened(key)}.")
     first, _, rest = key.partition(".")
     return {first: nested(rest, value) if rest else value}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return (dotted key, value) of every leaf of a tree."""
+    pairs: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        pairs += flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(prefix + key, value)]
+    return pairs

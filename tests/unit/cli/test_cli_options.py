@@ -10,7 +10,8 @@ from fedsir.cli.terminal import size
 from fedsir.errors import ConfigError
 from fedsir.runs.progress import duration
 
-NOTHING: dict[str, Any] = dict.fromkeys(("method", "dataset", "alpha", "noise_rate", "rounds", "seed", "assignments"))
+WORDS = ("method", "dataset", "alpha", "noise_rate", "rounds", "seed", "assignments", "data_dir", "download")
+NOTHING: dict[str, Any] = dict.fromkeys(WORDS)
 
 
 def settings(recipe: str | None = None, **given: Any) -> dict[str, Any]:
