@@ -109,13 +109,6 @@ def test_a_recipe_that_makes_no_sense_is_refused_in_a_line(tmp_path: Path, text:
     assert "\n" not in str(fault.value)
 
 
-def test_a_recipe_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"own\.toml is not a TOML file"):
-        resolve(str(path))
-
-
 @pytest.mark.parametrize("name", ["digit", "no-such", "../recipes/digits", "a" * 300, "."])
 def test_a_recipe_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match="There is no recipe or file") as fault:
