@@ -10,13 +10,13 @@ from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
 from fedsir.data.source import DATASETS
 from fedsir.engines.device_settings import prepared
-from fedsir.errors import ConfigError, RunFolderError
+from fedsir.errors import RunFolderError
 from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
 from fedsir.methods.reply_check import Form
 from fedsir.models.initial import InitialModel, initial_model
 from fedsir.runs import checkpoint
-from fedsir.runs.devices import check_device
+from fedsir.runs.devices import check_machine
 from fedsir.runs.file_forms import DataFile
 from fedsir.runs.progress import Silent
 from fedsir.runs.provenance import provenance
@@ -59,9 +59,7 @@ def default_out(config: RunConfig) -> Path:
 
 def run_experiment(config: RunConfig, target: RunTarget) -> RunResult:
     """Run (or go on with, or just report) an experiment; return its result."""
-    if target.workers < 1:
-        raise ConfigError(f"workers: must be at least 1 (given: {target.workers})")
-    check_device(target.device)
+    check_machine(target.workers, target.device)
     folder = RunFolder(target.out)
     with folder.opened(config):
         finished = folder.result()

@@ -199,16 +199,14 @@ def _images(runs: Sequence[Predictions]) -> NDArray[np.int64]:
 
 def _telling(run: RunResult, groups: list[list[RunResult]]) -> tuple[str, ...]:
     """Return the settings that tell a row from the others of its method, or, for data and rounds, from all others."""
+    everybody = [group[0] for group in groups]
+    same_method = [other for other in everybody if other.settings["method.name"] == run.settings["method.name"]]
     found = []
     for key, value in run.settings.items():
-        others = [group[0] for group in groups if key.partition(".")[0] != "method" or _same_method(group[0], run)]
+        others = same_method if key.partition(".")[0] == "method" else everybody
         if any(other.settings.get(key) != value for other in others):
             found.append(f"{key}={value}")
     return tuple(found)
-
-
-def _same_method(one: RunResult, other: RunResult) -> bool:
-    return bool(one.settings["method.name"] == other.settings["method.name"])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
-from fedsir.runs.config import RunConfig, Tree, merge, nested, read_toml
+from fedsir.runs.config import RunConfig, Tree, merge, read_toml, tree_of
 from fedsir.runs.recipes import resolve
 
 KEYS = ("recipe", "settings", "grid")
@@ -71,10 +71,7 @@ def _points(grid: Mapping[str, Any], path: Path) -> Iterator[Tree]:
     if not axes:
         raise ConfigError(f"{path}: a grid is empty: which values shall be run? As in seed = [0, 1, 2].")
     for values in itertools.product(*(values for _, values in axes)):
-        point: Tree = {}
-        for (key, _), value in zip(axes, values, strict=True):
-            point = merge(point, nested(key, value))
-        yield point
+        yield tree_of({key: value for (key, _), value in zip(axes, values, strict=True)})
 
 
 def _axes(grid: Mapping[str, Any], path: Path, prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
