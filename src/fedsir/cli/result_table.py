@@ -41,15 +41,13 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         if result.get("accuracy_spread") is not None:
             spread = f"{result['accuracy_spread']:.1%}"
-            text = f"{result['method']}: mean over the clients' own models, whose accuracies spread by {spread}"
-            say(text)
+            say(f"{result['method']}: mean over the clients' own models, whose accuracies spread by {spread}")
     for result in results:
         if result["noisy_clients"] is not None:
             say(_verdict(result))
     for result in results:
         if n := result.get("n_relabelled"):
-            text = f"{result['method']} changed {n:,} labels; they are in {Path(result['run_dir']) / 'labels.csv'}"
-            say(text)
+            say(f"{result['method']} changed {n:,} labels; they are in {Path(result['run_dir']) / 'labels.csv'}")
     for result in results:
         say(f"run folder: {result['run_dir']}")
 

@@ -116,7 +116,11 @@ def simulate(
         image_size=data.image_size,
     )
     chosen = method if isinstance(method, Method) else method_class(config.method.name)(config.method)
-    _check_public(data, chosen)
+    if chosen.config.needs_public and data.public_images is None:
+        raise ConfigError(
+            f"{chosen.name} needs unlabelled images that everybody has: load the data with public='held-out', or with "
+            "the name or path of other images."
+        )
     with prepared(device):
         first = (
             initial_model(config.model, data, seed=seed, data_dir=where)
@@ -135,11 +139,3 @@ def simulate(
         device=device,
         listeners=(Evaluator(data, config.evaluate_every), *callbacks),
     )
-
-
-def _check_public(data: FederatedData, method: AnyMethod) -> None:
-    if method.config.needs_public and data.public_images is None:
-        raise ConfigError(
-            f"{method.name} needs unlabelled images that everybody has: load the data with public='held-out', or with "
-            "the name or path of other images."
-        )

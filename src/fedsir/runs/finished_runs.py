@@ -12,8 +12,6 @@ from fedsir.runs.file_forms import ProvenanceFile
 from fedsir.runs.result import RunResult, load_run
 from fedsir.runs.run_folder import RunFolder
 
-TOLD = ("versions", "platform", "processor", "cores", "device", "initial_weights")  # of provenance.json
-
 
 def load_runs(folder: Path) -> list[RunResult]:
     """Return the run in a folder; in a folder of run folders, all that are finished."""
@@ -50,6 +48,6 @@ def provenance_of(folders: Iterable[Path]) -> list[dict[str, Any]]:
         stored = RunFolder(folder).read_json("provenance.json", ProvenanceFile)
         if stored is None:
             raise RunFolderError(f"{folder} does not tell where it was made: there is no provenance.json in it.")
-        kept = {key: stored[key] for key in TOLD} | {"code_sha256": stored.get("code_sha256")}
+        kept = {key: stored[key] for key in ProvenanceFile.model_fields} | {"code_sha256": stored.get("code_sha256")}
         found.setdefault(json.dumps(kept, sort_keys=True), kept)
     return list(found.values())
