@@ -96,7 +96,7 @@ def test_a_dry_run_of_many_runs_is_a_row_per_method(fedsir: Fedsir, timed: list[
 
 
 @pytest.mark.parametrize(("words", "model"), [((), "strided_cnn"), (("--data-dir", "data"), "resnet18")])
-def test_a_sweep_on_own_photos_takes_the_model_that_run_takes(
+def test_own_photos_have_the_same_model_in_every_command(
     fedsir: Fedsir, timed: list[RunConfig], npz: Callable[..., Path], words: tuple[str, ...], model: str
 ) -> None:
     Path("data").mkdir()
@@ -105,6 +105,7 @@ def test_a_sweep_on_own_photos_takes_the_model_that_run_takes(
     Path("sweep.toml").write_text(f'[[grid]]\nmethod.name = ["fedavg"]\ndata.dataset = ["{own}"]\n')
     assert fedsir("sweep", "sweep.toml", "--dry-run", *words).code == 0
     assert [config.model.name for config in timed] == [model]
+    assert json.loads(fedsir("show", "--dataset", own, *words, "--json").out)["model"]["name"] == model
 
 
 @pytest.mark.parametrize(

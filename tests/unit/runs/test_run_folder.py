@@ -71,18 +71,6 @@ def test_ctrl_c_in_the_middle_of_a_write_leaves_nothing_beside_it(
     assert contents(tmp_path) == {"a.json": b"before"}
 
 
-def test_a_checkpoint_that_fails_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contents: Contents
-) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_checkpoint(3, b"three")
-    monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(RunFolderError, match="checkpoint-000004"):
-        folder.write_checkpoint(4, b"four")
-    assert contents(tmp_path) == {checkpoint_name(3, b"three"): b"three"}
-    assert folder.read_checkpoint() == b"three"
-
-
 def test_numbers_that_json_has_no_word_for_become_null(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     value = {"a": float("nan"), "b": [1.5, float("inf"), (2, float("-inf"))], "c": {"d": None}, "é": True}
@@ -171,15 +159,6 @@ def test_only_the_newest_checkpoint_is_kept(tmp_path: Path, contents: Contents) 
     assert contents(tmp_path) == {checkpoint_name(10, b"state 10"): b"state 10"}
 
 
-def test_the_newest_of_two_checkpoints_counts(tmp_path: Path) -> None:
-    # A kill between writing one and removing the one before leaves both.
-    for t in (9, 10):
-        (tmp_path / checkpoint_name(t, b"state %d" % t)).write_bytes(b"state %d" % t)
-    assert RunFolder(tmp_path).read_checkpoint() == b"state 10"
-    RunFolder(tmp_path).drop_older_checkpoints()
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"state 10"]
-
-
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:0], lambda b: bytes([b[0] ^ 1]) + b[1:]])
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     folder = RunFolder(tmp_path)
@@ -263,15 +242,6 @@ def test_a_run_that_begins_while_we_wait_for_the_lock_is_noticed(
 
     monkeypatch.setattr(filelock.FileLock, "acquire", begin_first)
     refuse_to_open(tmp_path, tiny(seed=2), "seed is 1 there, 2 now")
-
-
-def test_what_a_kill_left_half_written_goes_away(tmp_path: Path, tiny: Settings, contents: Contents) -> None:
-    folder = RunFolder(tmp_path)
-    with folder.opened(tiny()):
-        pass
-    (tmp_path / ".checkpoint-000003-0123456789abcdef.safetensors.part").write_bytes(b"half")
-    with folder.opened(tiny()):
-        assert set(contents(tmp_path)) == {".lock", "config.toml"}
 
 
 def test_a_folder_that_cannot_be_written_is_said(

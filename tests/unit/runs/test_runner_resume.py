@@ -18,7 +18,6 @@ from fedsir.models.weights import weights_sha256
 from fedsir.runs.config import RunConfig
 from fedsir.runs.progress import Silent
 from fedsir.runs.recipes import resolve
-from fedsir.runs.run_folder import RunFolder
 from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
 Settings = Callable[..., RunConfig]
@@ -170,38 +169,6 @@ def test_seconds_add_up_over_attempts(tmp_path: Path, tiny: Settings) -> None:
     result = run_experiment(tiny(), RunTarget(tmp_path / "run"))
     assert result["seconds"] > sum(line["seconds"] for line in lines)
     assert not first.exists()
-
-
-def test_a_round_that_has_metrics_but_no_checkpoint_is_done_again(tmp_path: Path, tiny: Settings) -> None:
-    straight = run_experiment(tiny(), RunTarget(tmp_path / "straight"))
-    out = tmp_path / "run"
-    stopped(tiny(), out, 1)
-    lost = {"round": 2, "accuracy": 1.0, "bytes_up": 10**9, "bytes_down": 10**9, "seconds": 1.0, "failures": {}}
-    RunFolder(out).append_metrics(lost)
-    with (out / "metrics.jsonl").open("ab") as file:
-        file.write('{"round": 3, "participants": ["ü'.encode()[:-1])
-    result = run_experiment(tiny(), RunTarget(out))
-    assert result["model_sha256"] == straight["model_sha256"]
-    assert result["bytes_up"] == straight["bytes_up"]
-    assert result["best_accuracy"] < 1
-    assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
-
-
-def test_a_stop_before_the_first_checkpoint_begins_anew(
-    tmp_path: Path, tiny: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    straight = run_experiment(tiny(), RunTarget(tmp_path / "straight"))
-
-    def stop(*_: Any) -> None:
-        raise Stop
-
-    monkeypatch.setattr(RunFolder, "write_checkpoint", stop)
-    with pytest.raises(Stop):
-        run_experiment(tiny(), RunTarget(tmp_path / "run"))
-    monkeypatch.undo()
-    recorder = Recorder()
-    assert run_experiment(tiny(), RunTarget(tmp_path / "run", progress=recorder))["bytes_up"] == straight["bytes_up"]
-    assert recorder.told == [[], 0, 1, 2, "finished"]
 
 
 # ---------------------------------------------------------------- not going on
