@@ -31,9 +31,10 @@ def explain(problem: ValidationError, model: type[BaseModel], prefix: str) -> st
 
 def refuse_odd_values(tree: Mapping[str, Any], model: type[BaseModel], prefix: str = "") -> None:
     """Raise an error for what pydantic takes but no file can hold, or nobody means: true where a number belongs."""
+    fields = model.model_fields
     for name, value in tree.items():
         key = f"{prefix}{name}"
-        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        annotation = fields[name].annotation if name in fields else None
         if isinstance(value, Mapping):
             is_group = isinstance(annotation, type) and issubclass(annotation, BaseModel)
             refuse_odd_values(value, annotation if is_group else BaseModel, f"{key}.")  # type: ignore[arg-type]

@@ -243,56 +243,11 @@ def test_no_clean_client_names_the_way_out(refused: Refused, npz: Npz) -> None:
     assert "data.partition" in line and "fedavg" in line
 
 
-def test_training_that_ends_in_nan(refused: Refused) -> None:
-    words = [*TINY, "--rounds", "3", *set_("method.lr=1e30")]
-    assert re.search(r"Round \d: all 3 clients failed; .*not finite", refused(*RUN, *words))
-
-
 # ---------------------------------------------------------------- folders
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.fixture
-def begun(fedsir: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of fedavg that stopped before its last files were written."""
-    with monkeypatch.context() as patch:
-        patch.setattr(runner.RunSummary, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert fedsir(*RUN, *TINY).code == 130
-    return Path("run")
-
-
-def test_a_folder_of_other_settings_is_refused_by_the_key(refused: Refused, begun: Path) -> None:
-    before = snapshot(begun)
-    for words, key in [
-        (["--seed", "9"], "seed is 0 there, 9 now"),
-        (["--noise-rate", "0.1"], "data.noise_rate is 0.8 there, 0.1 now"),
-        (set_("method.epochs=3"), "method.epochs is 2 there, 3 now"),
-    ]:
-        line = refused(*RUN, *TINY, *words)
-        assert key in line and "--out" in line
-        assert snapshot(begun) == before
-    assert "method." in refused("run", "--method", "fedsir", *RUN[3:], *TINY)
-    assert snapshot(begun) == before
-
-
-def test_a_damaged_checkpoint(refused: Refused, begun: Path) -> None:
-    [path] = begun.glob("checkpoint-*")
-    content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], content[:-1] + bytes([content[-1] ^ 1])):
-        path.write_bytes(damaged)
-        assert f"{path.name} is damaged" in refused(*RUN, *TINY)
-
-
-def test_a_checkpoint_of_another_run(refused: Refused, begun: Path, fedsir: Callable[..., Any]) -> None:
-    assert fedsir(*RUN[:-1], "other", *TINY, "--seed", "1").code == 0
-    for path in begun.glob("checkpoint-*"):
-        path.unlink()
-    [foreign] = Path("other").glob("checkpoint-*")
-    foreign.rename(begun / foreign.name)
-    assert "checkpoint belongs to another run" in refused(*RUN, *TINY)
 
 
 def test_an_out_that_is_no_run_folder(refused: Refused) -> None:

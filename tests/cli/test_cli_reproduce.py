@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fedsir.cli import INTERRUPTED
+from fedsir.models.config import IMAGENET_FILES
+from fedsir.runs.config import RunConfig
 from fedsir.sweeps import sweep as sweeps
 
 Fedsir = Callable[..., Any]
@@ -58,19 +61,51 @@ def test_hours_before_anything_is_run(fedsir: Fedsir) -> None:
     assert not Path("reproduction").exists()
 
 
-def test_a_dry_run_times_equal_work_once(fedsir: Fedsir, monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = []
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Return the settings of runs that would be timed; each is said to take a minute."""
+    configs = []
 
-    def plan_run(config: Any, **_: Any) -> dict[str, Any]:
-        timed.append(config)
+    def plan_run(config: RunConfig, **_: Any) -> dict[str, Any]:
+        configs.append(config)
         return {"estimate": {"seconds": 60.0}}
 
     monkeypatch.setattr("fedsir.sweeps.estimate.plan_run", plan_run)
+    return configs
+
+
+def test_a_dry_run_times_equal_work_once(fedsir: Fedsir, timed: list[RunConfig]) -> None:
     words = ["reproduce", "table-cifar10", "--scale", "paper", "--dry-run", "--workers", "1", "--json"]
     told = json.loads(fedsir(*words).out)
     assert len(told["runs"]) == 3 * (7 * 12 + 1)
     assert told["hours"] == pytest.approx(len(told["runs"]) / 60)
     assert len({config.method.batch_size for config in timed}) == len(timed)  # not once per run, method or noise rate
+
+
+def test_a_dry_run_of_many_runs_is_a_row_per_method(fedsir: Fedsir, timed: list[RunConfig]) -> None:
+    Path("sweep.toml").write_text(f"{SWEEP}seed = {list(range(600))}\n")
+    done = fedsir("sweep", "sweep.toml", "--dry-run", "--workers", "2")
+    assert [line.split() for line in done.out.splitlines()[1:3]] == [
+        ["fedavg", "600", "600", "10.0", "h"],
+        ["fedprox", "600", "600", "10.0", "h"],
+    ]
+    assert done.out.splitlines()[-1].startswith("1,200 of 1,200 runs to do: about 10.0 h")
+    told = json.loads(fedsir("sweep", "sweep.toml", "--dry-run", "--json").out)
+    assert len(told["runs"]) == 1200
+    assert len(timed) == 2  # once per command
+
+
+@pytest.mark.parametrize(("words", "model"), [((), "strided_cnn"), (("--data-dir", "data"), "resnet18")])
+def test_own_photos_have_the_same_model_in_every_command(
+    fedsir: Fedsir, timed: list[RunConfig], npz: Callable[..., Path], words: tuple[str, ...], model: str
+) -> None:
+    Path("data").mkdir()
+    Path("data", IMAGENET_FILES[0]).touch()
+    own = npz(images=np.zeros((60, 32, 32), np.uint8))
+    Path("sweep.toml").write_text(f'[[grid]]\nmethod.name = ["fedavg"]\ndata.dataset = ["{own}"]\n')
+    assert fedsir("sweep", "sweep.toml", "--dry-run", *words).code == 0
+    assert [config.model.name for config in timed] == [model]
+    assert json.loads(fedsir("show", "--dataset", own, *words, "--json").out)["model"]["name"] == model
 
 
 @pytest.mark.parametrize(

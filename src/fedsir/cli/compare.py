@@ -53,8 +53,8 @@ def compare(
 
     Examples: `fedsir compare runs/digits-*`, `fedsir compare runs --only data.noise_rate=0.3 --against fedsir`.
     """
-    from fedsir.runs.config import parse_assignment
-    from fedsir.runs.finished_runs import flat, unfinished_in
+    from fedsir.runs.config import flat, parse_assignment
+    from fedsir.runs.finished_runs import unfinished_in
     from fedsir.sweeps.comparison import compare as compare_runs
 
     if latex + markdown + as_json > 1:

@@ -29,52 +29,34 @@ def list_(
 
     Reproductions are the tables and figures of the paper that `fedsir reproduce` makes.
     """
-    found = _LISTS[kind]()
+    found = _found(kind)
     if as_json:
         say_json(found)
     else:
         say_table((), list(found.items()), is_shortened=False, left=(0, 1))
 
 
-def _methods() -> dict[str, str]:
-    from fedsir.methods.registry import known_methods
+def _found(kind: Kind) -> dict[str, str]:
+    """Return name → what it is; only what is asked for is loaded."""
+    if kind is Kind.methods:
+        from fedsir.methods.registry import known_methods
 
-    return known_methods()
+        return known_methods()
+    if kind is Kind.recipes:
+        from fedsir.runs.recipes import recipe_names
 
+        return recipe_names()
+    if kind is Kind.models:
+        from fedsir.models.config import available_models
 
-def _datasets() -> dict[str, str]:
+        return available_models()
+    if kind is Kind.reproductions:
+        from fedsir.paper.tables import FIGURES, TABLES
+
+        return {name: made.title for name, made in (TABLES | FIGURES).items()}
     from fedsir.data.source import DATASETS
 
     return {
         name: f"{info.description}; {info.n_classes} classes, {info.image_shape}; {info.how_to_get}"
         for name, info in DATASETS.items()
     } | {"PATH": "your own: a folder client/class/image, or an npz with images, labels[, clients, split]"}
-
-
-def _recipes() -> dict[str, str]:
-    from fedsir.runs.recipes import recipe_names
-
-    return recipe_names()
-
-
-def _models() -> dict[str, str]:
-    from fedsir.models.config import available_models
-
-    return available_models()
-
-
-def _reproductions() -> dict[str, str]:
-    from fedsir.paper.tables import FIGURES, TABLES
-
-    return {name: table.title for name, table in TABLES.items()} | {
-        name: figure.title for name, figure in FIGURES.items()
-    }
-
-
-_LISTS = {
-    Kind.methods: _methods,
-    Kind.datasets: _datasets,
-    Kind.recipes: _recipes,
-    Kind.models: _models,
-    Kind.reproductions: _reproductions,
-}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedsir.errors import ConfigError
 from fedsir.models.config import is_dotted
-from fedsir.runs.config import RunConfig
+from fedsir.runs.config import RunConfig, tree_of
 from fedsir.runs.recipes import resolve
 
 Recipe = Annotated[
@@ -48,7 +48,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, on
 
 def settings(
     recipe: str | None,
-    *,
     method: str | None,
     dataset: str | None,
     alpha: float | None,
@@ -56,18 +55,13 @@ def settings(
     rounds: int | None,
     seed: int | None,
     assignments: list[str] | None,
-    data_dir: Path | None = None,
-    download: bool = False,
+    data_dir: Path | None,
+    download: bool,
 ) -> RunConfig:
     """Return the settings that a command line asks for."""
-    data = {"dataset": dataset, "alpha": alpha, "noise_rate": noise_rate}
-    options: dict[str, Any] = {"rounds": rounds, "seed": seed}
-    options = {key: value for key, value in options.items() if value is not None}
-    if given := {key: value for key, value in data.items() if value is not None}:
-        options["data"] = given
-    if method is not None:
-        options["method"] = {"name": method}
-    return without_foreign_model(resolve(recipe, options, assignments or (), data_dir=data_dir, download=download))
+    data = {"data.dataset": dataset, "data.alpha": alpha, "data.noise_rate": noise_rate}
+    tree = tree_of({"method.name": method, **data, "rounds": rounds, "seed": seed})
+    return without_foreign_model(resolve(recipe, tree, assignments or (), data_dir=data_dir, download=download))
 
 
 def without_foreign_model(config: RunConfig) -> RunConfig:

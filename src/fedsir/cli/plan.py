@@ -38,18 +38,7 @@ def plan(
 
     It trains a few timed steps, nothing else. On a narrow screen only the largest classes are shown; --json has all.
     """
-    config = options.settings(
-        recipe,
-        method=method,
-        dataset=dataset,
-        alpha=alpha,
-        noise_rate=noise_rate,
-        rounds=rounds,
-        seed=seed,
-        assignments=assignments,
-        data_dir=data_dir,
-        download=download,
-    )
+    config = options.settings(recipe, method, dataset, alpha, noise_rate, rounds, seed, assignments, data_dir, download)
     from fedsir.runs.estimate import plan_run
 
     planned = plan_run(config, workers=options.n_workers(workers), data_dir=data_dir, download=download)

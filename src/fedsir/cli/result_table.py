@@ -41,16 +41,14 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         if result.get("accuracy_spread") is not None:
             spread = f"{result['accuracy_spread']:.1%}"
-            text = f"{result['method']}: mean over the clients' own models, whose accuracies spread by {spread}"
-            say(text)
+            say(f"{result['method']}: mean over the clients' own models, whose accuracies spread by {spread}")
     for result in results:
         if result["noisy_clients"] is not None:
             say(_verdict(result))
     for result in results:
         if n := result.get("n_relabelled"):
             what = "1 label; it is" if n == 1 else f"{n:,} labels; they are"
-            text = f"{result['method']} changed {what} in {Path(result['run_dir']) / 'labels.csv'}"
-            say(text)
+            say(f"{result['method']} changed {what} in {Path(result['run_dir']) / 'labels.csv'}")
     for result in results:
         say(f"run folder: {result['run_dir']}")
 

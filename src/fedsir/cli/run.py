@@ -41,18 +41,7 @@ def run(
     Examples: `fedsir run`, `fedsir run --method fedavg --noise-rate 0.4`, `fedsir run cifar10-cpu --data-dir DATA`,
     `fedsir run --dataset my_images/ --set method.identify.split=auto`.
     """
-    config = options.settings(
-        recipe,
-        method=method,
-        dataset=dataset,
-        alpha=alpha,
-        noise_rate=noise_rate,
-        rounds=rounds,
-        seed=seed,
-        assignments=assignments,
-        data_dir=data_dir,
-        download=download,
-    )
+    config = options.settings(recipe, method, dataset, alpha, noise_rate, rounds, seed, assignments, data_dir, download)
     result = execute(
         config,
         out=out,

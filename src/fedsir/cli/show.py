@@ -15,19 +15,12 @@ def show(
     rounds: options.Rounds = None,
     seed: options.Seed = None,
     assignments: options.Assignments = None,
+    data_dir: options.DataDir = None,
+    download: options.Download = False,
     as_json: options.Json = False,
 ) -> None:
     """Print every setting of a run, as TOML that `run` takes back."""
-    config = options.settings(
-        recipe,
-        method=method,
-        dataset=dataset,
-        alpha=alpha,
-        noise_rate=noise_rate,
-        rounds=rounds,
-        seed=seed,
-        assignments=assignments,
-    )
+    config = options.settings(recipe, method, dataset, alpha, noise_rate, rounds, seed, assignments, data_dir, download)
     if as_json:
         say_json(config.tree())
     else:

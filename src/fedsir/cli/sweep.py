@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from fedsir.errors import FedsirError
 if TYPE_CHECKING:
     from fedsir.sweeps.sweep import Job, Outcome
 
+MOST_RUNS = 100  # that a dry run lists; of more, it shows what each method takes
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would run and how long it would take; run nothing.")
 ]
@@ -57,7 +58,8 @@ def sweep(
     from fedsir.sweeps.sweep import jobs_for
     from fedsir.sweeps.sweep_file import read_sweep
 
-    configs = [options.without_foreign_model(config) for config in read_sweep(file, trusted or ())]
+    found = read_sweep(file, trusted or (), data_dir=data_dir, download=download)
+    configs = [options.without_foreign_model(config) for config in found]
     check_device(device)
     jobs = jobs_for(configs, out)
     n_workers = options.n_workers(workers)
@@ -113,8 +115,26 @@ def print_estimate(
         runs = [{"run": name, "seconds": seconds} for name, seconds in estimates.items()]
         say_json({"hours": total / 3600, "workers": workers, "runs": runs})
         return
-    rows = [("finished" if seconds is None else duration(seconds), name) for name, seconds in estimates.items()]
-    say_table((), rows, is_shortened=False, left=(1,))
+    if len(jobs) > MOST_RUNS:
+        _print_by_method(jobs, estimates)
+    else:
+        rows = [("finished" if seconds is None else duration(seconds), name) for name, seconds in estimates.items()]
+        say_table((), rows, is_shortened=False, left=(1,))
     n_open = sum(seconds is not None for seconds in estimates.values())
     in_all = f"about {duration(total)} ({total / 3600:.2f} hours) with {workers} worker(s)"
-    say(f"{n_open} of {len(jobs)} runs to do: {in_all}")
+    say(f"{n_open:,} of {len(jobs):,} runs to do: {in_all}")
+
+
+def _print_by_method(jobs: Sequence[Job], estimates: Mapping[str, float | None]) -> None:
+    """Print a row per method: how many runs it has, how many of them are to do, and how long these take."""
+    from fedsir.runs.progress import duration
+
+    by_method: dict[str, list[float | None]] = {}
+    for job in jobs:
+        by_method.setdefault(job.config.method.name, []).append(estimates[job.name])
+    rows = []
+    for method, seconds in by_method.items():
+        to_do = [each for each in seconds if each is not None]
+        rows.append((method, f"{len(seconds):,}", f"{len(to_do):,}", duration(sum(to_do))))
+    say_table(("method", "runs", "to do", "on one worker"), rows)
+    say("--json has every run.")

@@ -66,7 +66,7 @@ def noise_reduction(filled: Filled, out: Path) -> list[Path]:
         reductions: dict[str, list[list[float] | None]] = {}
         for block in blocks:
             for line in block.lines:
-                noise = [(run.seed, run.result["noise_before"], run.result["noise_after"]) for run in line.runs]
+                noise = [(run.seed, run["noise_before"], run["noise_after"]) for run in line.runs]
                 noise = [numbers for numbers in noise if None not in numbers]  # nobody is noisy: nothing to reduce
                 rows += [(line.name, alpha, block.noise_rate, *numbers) for numbers in noise]
                 reductions.setdefault(line.name, []).append([before - after for _, before, after in noise] or None)

@@ -116,8 +116,7 @@ def as_json(filled: Filled) -> dict[str, Any]:
         if (ours := block.standing(name, "ours")) and (theirs := block.standing(name, "paper"))
     ]
     runs = [
-        {"run": run.folder.name, "seed": run.seed} | {key: run.result.get(key) for key in RUN_FIELDS}
-        for run in filled.runs
+        {"run": run.folder.name, "seed": run.seed} | {key: run.get(key) for key in RUN_FIELDS} for run in filled.runs
     ]
     return {
         "table": filled.table.name,

@@ -9,7 +9,7 @@ from fedsir.paper.numbers import Printed, printed
 from fedsir.paper.scales import Scale
 from fedsir.paper.tables import Cell, Table
 from fedsir.paper.variants import REFERENCES
-from fedsir.runs.finished_runs import FinishedRun, load_run
+from fedsir.runs.result import RunResult, load_run
 from fedsir.sweeps.comparison import Row, difference_between, summary
 from fedsir.sweeps.sweep import Job
 
@@ -31,7 +31,7 @@ class Line:
 
     name: str
     title: str
-    runs: tuple[FinishedRun, ...]
+    runs: tuple[RunResult, ...]
     ours: Row | None
     paper: Printed | None
     is_best: bool
@@ -94,7 +94,7 @@ class Filled:
     blocks: tuple[Block, ...]
 
     @property
-    def runs(self) -> list[FinishedRun]:
+    def runs(self) -> list[RunResult]:
         """Return every run behind the table, once."""
         found = {run.folder: run for block in self.blocks for line in block.lines for run in line.runs}
         return list(found.values())
@@ -120,13 +120,13 @@ def fill(table: Table, scale: Scale, cells: Sequence[Cell], jobs_by_config: dict
     return Filled(table, scale, tuple(blocks))
 
 
-def _finished(cell: Cell, jobs_by_config: dict[str, Job]) -> list[FinishedRun]:
+def _finished(cell: Cell, jobs_by_config: dict[str, Job]) -> list[RunResult]:
     jobs = [jobs_by_config[config.sha256] for config in cell.configs]
     return [load_run(job.folder) for job in jobs if job.result() is not None]
 
 
 def _block(
-    table: Table, scale: Scale, alpha: float, noise_rate: float, rows: dict[str, tuple[str, list[FinishedRun]]]
+    table: Table, scale: Scale, alpha: float, noise_rate: float, rows: dict[str, tuple[str, list[RunResult]]]
 ) -> Block:
     base = rows.get(table.reference, ("", []))[1]
     ours = {name: summary(runs, base) if runs else None for name, (_, runs) in rows.items()}
@@ -140,7 +140,7 @@ def _block(
     return Block(alpha, noise_rate, tuple(lines))
 
 
-def _is_level(name: str, top: str, runs: Sequence[FinishedRun], best: Sequence[FinishedRun]) -> bool:
+def _is_level(name: str, top: str, runs: Sequence[RunResult], best: Sequence[RunResult]) -> bool:
     if name == top:
         return True
     difference = difference_between(best, runs)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsir.errors import ConfigError
-from fedsir.runs.config import RunConfig, merge, nested
+from fedsir.runs.config import tree_of
 from fedsir.runs.recipes import RECIPE_OF_DATASET, RECIPE_OF_OWN_DATA, resolve
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(
     from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
     named = {"method.name": method, "data.dataset": None if dataset is None else str(dataset)}
-    tree = _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})})
+    tree = tree_of({**named, "rounds": rounds, "seed": seed, **(settings or {})})
     where = None if data_dir is None else Path(data_dir)
     config = resolve(recipe, tree, data_dir=where)
     folder = default_out(config) if out is None else Path(out)
@@ -97,17 +97,15 @@ def simulate(
     from fedsir.methods.base import Method
     from fedsir.methods.registry import method_class
     from fedsir.models.initial import initial_model, model_from_factory
-    from fedsir.runs.devices import check_device
+    from fedsir.runs.devices import check_machine
     from fedsir.simulation.evaluation import Evaluator
     from fedsir.simulation.simulation import Simulation
 
     if not isinstance(data, FederatedData):
         raise ConfigError(f"data must be a FederatedData, such as FederatedData.load('digits'), not {data!r:.80}.")
-    if type(workers) is not int or workers < 1:
-        raise ConfigError(f"workers: must be a whole number of at least 1 (given: {workers!r})")
     if callable(callbacks) or not all(callable(callback) for callback in callbacks):
         raise ConfigError("callbacks: give a list of functions that take a step.")
-    check_device(device)
+    check_machine(workers, device)
     if isinstance(method, type) and issubclass(method, Method):
         method = method()
     is_object = isinstance(method, Method)
@@ -127,12 +125,16 @@ def simulate(
     own = None if model is None or isinstance(model, str) else RECIPE_OF_OWN_DATA  # a network of the caller's own
     config = resolve(
         recipe or RECIPE_OF_DATASET.get(data.name, own),
-        _tree({**named, "rounds": rounds, "seed": seed, **(settings or {})}),
+        tree_of({**named, "rounds": rounds, "seed": seed, **(settings or {})}),
         data_dir=where,
         image_size=data.image_size,
     )
     chosen = method if isinstance(method, Method) else method_class(config.method.name)(config.method)
-    _check_public(data, chosen)
+    if chosen.config.needs_public and data.public_images is None:
+        raise ConfigError(
+            f"{chosen.name} needs unlabelled images that everybody has: load the data with public='held-out', or with "
+            "the name or path of other images."
+        )
     with prepared(device):
         first = (
             initial_model(config.model, data, seed=seed, data_dir=where)
@@ -151,23 +153,3 @@ def simulate(
         device=device,
         listeners=(Evaluator(data, config.evaluate_every), *callbacks),
     )
-
-
-def _check_public(data: FederatedData, method: AnyMethod) -> None:
-    if method.config.needs_public and data.public_images is None:
-        raise ConfigError(
-            f"{method.name} needs unlabelled images that everybody has: load the data with public='held-out', or with "
-            "the name or path of other images."
-        )
-
-
-def _tree(by_key: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key as a tree; None stands for one that is not given."""
-    tree: dict[str, Any] = {}
-    for key, value in by_key.items():
-        if value is not None:
-            tree = merge(tree, nested(key, value))
-    return tree
-
-
-__all__ = ["RunConfig", "run", "simulate"]

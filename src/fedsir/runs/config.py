@@ -163,3 +163,20 @@ def nested(key: str, value: Any) -> Tree:
         raise ConfigError(f"There is no setting {shortened(key)}.")
     first, _, rest = key.partition(".")
     return {first: nested(rest, value) if rest else value}
+
+
+def tree_of(by_key: Mapping[str, Any]) -> Tree:
+    """Return settings by dotted key as a tree; None stands for one that is not given."""
+    tree: Tree = {}
+    for key, value in by_key.items():
+        if value is not None:
+            tree = merge(tree, nested(key, value))
+    return tree
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return (dotted key, value) of every leaf of a tree."""
+    pairs: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        pairs += flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(prefix + key, value)]
+    return pairs

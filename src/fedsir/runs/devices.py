@@ -14,6 +14,13 @@ def available_devices() -> list[str]:
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
+def check_machine(workers: int, device: str) -> None:
+    """Refuse what nobody can compute with: no worker, or a device that is not here."""
+    if type(workers) is not int or workers < 1:
+        raise ConfigError(f"workers: must be a whole number of at least 1 (given: {workers!r})")
+    check_device(device)
+
+
 def check_device(name: str) -> None:
     """Refuse a device that is not here before anything is written or computed."""
     if name not in (known := available_devices()):

@@ -69,7 +69,9 @@ class RoundLines(Silent):
         self._last_word = time.monotonic()
 
     def started(self, config: RunConfig, data: FederatedData, earlier: list[dict[str, Any]]) -> None:
-        self._n_rounds, self._clock = config.rounds, _Clock(config.rounds, len(earlier))
+        self._n_rounds, self._pace = config.rounds, Pace(config.rounds)
+        if earlier:
+            self._pace.round_done(earlier[-1]["round"])
         self._noted = any("note" in metrics for metrics in earlier)
         self._say(_headline(config, data, earlier))
         for note in data.notes:
@@ -80,11 +82,11 @@ class RoundLines(Silent):
             self._say(_doing(progress, self._n_rounds))
 
     def round_done(self, metrics: dict[str, Any]) -> None:
-        self._clock.tick()
+        self._pace.round_done(metrics["round"])
         cells = zip(COLUMNS, _cells(metrics), strict=True)
         line = "  ".join(f"{name} {cell}" for name, cell in cells if cell)
-        eta = self._clock.eta()
-        self._say(line if eta is None else f"{line}  eta {eta}")
+        left = self._pace.left
+        self._say(line if left is None else f"{line}  eta {duration(left)}")
         for failure in _left_out(metrics["failures"]):
             self._say(f"  {failure}")
         self._show_note(metrics)
@@ -125,7 +127,7 @@ class LiveTable(RoundLines):
             self._refresh()
 
     def round_done(self, metrics: dict[str, Any]) -> None:
-        self._clock.tick()
+        self._pace.round_done(metrics["round"])
         self._rows.append(_cells(metrics))
         self._doing = ""
         for failure in _left_out(metrics["failures"]):
@@ -149,7 +151,7 @@ class LiveTable(RoundLines):
             caption = f"{_rounds(self._n_rounds)} done"
         else:
             caption = self._doing or f"round {n_done} of {self._n_rounds}"
-            caption += "" if (eta := self._clock.eta()) is None else f"; {eta} to go"
+            caption += "" if (left := self._pace.left) is None else f"; {duration(left)} to go"
         table = Table(caption=caption, box=None, pad_edge=False, caption_justify="left")
         for name in COLUMNS:
             table.add_column(name, justify="right")
@@ -225,26 +227,42 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class _Clock:
-    """Estimates the time left from the rounds done by this attempt; round 0 (the start) is not counted."""
+class Pace:
+    """How fast the rounds of a run go, since this attempt began."""
 
-    def __init__(self, rounds: int, n_done: int) -> None:
-        self._left = rounds + 1 - n_done
-        self._counts = n_done > 0
-        self._times: list[float] = []
-        self._last = time.perf_counter()
+    def __init__(self, n_rounds: int) -> None:
+        self.n_rounds, self._began = n_rounds, time.monotonic()
+        self._first: tuple[int, float] | None = None  # a round, and when it was done
+        self._last: tuple[int, float] | None = None
 
-    def tick(self) -> None:
-        now = time.perf_counter()
-        self._left -= 1
-        if self._counts:
-            self._times.append(now - self._last)
-        self._counts = True
-        self._last = now
+    def round_done(self, t: int) -> None:
+        self._last = (t, time.monotonic())
+        self._first = self._first or self._last
 
-    def eta(self) -> str | None:
-        """Return the time left in words, None before a round was timed."""
-        if not self._times:
+    @property
+    def n_timed(self) -> int:
+        """Rounds between the first that was told and the last: how far to trust it."""
+        return 0 if self._first is None or self._last is None else self._last[0] - self._first[0]
+
+    @property
+    def per_round(self) -> float | None:
+        """Seconds of a round after the first that was told; None before there is one."""
+        if self._first is None or self._last is None or not self.n_timed:
             return None
-        recent = self._times[-5:]
-        return duration(sum(recent) / len(recent) * self._left)
+        return (self._last[1] - self._first[1]) / self.n_timed
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds of the whole run; round 0, in which some methods train long and others not at all, as it was."""
+        if self.per_round is None or self._first is None:
+            return None
+        t, when = self._first
+        start = when - self._began if t == 0 else self.per_round  # else it goes on with an earlier attempt
+        return start + self.n_rounds * self.per_round
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the last round is done."""
+        if self.per_round is None or self._last is None:
+            return None
+        return self.per_round * (self.n_rounds - self._last[0])

@@ -83,8 +83,7 @@ def resolve(
         over = merge(over, parse_assignment(text))
     _table(over, "method", " A method is named by method.name, or --method.")
     _table(over, "data")
-    has_weights = download or imagenet_file(data_directory(data_dir)) is not None
-    tree = load_recipe(recipe or default_recipe(over, image_size, has_weights=has_weights))
+    tree = load_recipe(recipe or _default_recipe(over, image_size, data_dir=data_dir, download=download))
     tree.pop("summary", None)
     per_method = _table(tree, "per_method")
     tree.pop("per_method", None)
@@ -124,16 +123,17 @@ def _table(tree: Mapping[str, Any], key: str, advice: str = "") -> Mapping[str, 
     return value
 
 
-def default_recipe(
-    over: Mapping[str, Any], image_size: tuple[int, int] | None = None, *, has_weights: bool = False
+def _default_recipe(
+    over: Mapping[str, Any], image_size: tuple[int, int] | None, *, data_dir: Path | None, download: bool
 ) -> str:
     """Return the recipe to start from when only a data set is named, or images in memory."""
     dataset = str(_table(over, "data").get("dataset", "digits"))
     if dataset in RECIPE_OF_DATASET and image_size is None:
         return RECIPE_OF_DATASET[dataset]
     if image_size or os.path.exists(dataset):  # noqa: PTH110 - False, not an error, for a name that is too long
-        is_free = has_weights and "name" not in _table(over, "model")
-        return RECIPE_OF_OWN_PHOTOS if is_free and _are_large(_table(over, "data"), image_size) else RECIPE_OF_OWN_DATA
+        is_free = "name" not in _table(over, "model") and _are_large(_table(over, "data"), image_size)
+        has_weights = download or imagenet_file(data_directory(data_dir)) is not None
+        return RECIPE_OF_OWN_PHOTOS if is_free and has_weights else RECIPE_OF_OWN_DATA
     raise ConfigError(
         f"There is no data set {shortened(dataset, 320)}, and no such file or folder.{did_you_mean(dataset, DATASETS)} "
         f"Known: {', '.join(DATASETS)}; or give the path of your own data."

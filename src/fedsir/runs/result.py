@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsir.errors import ConfigError, MethodError, RunFolderError, did_you_mean
+from fedsir.runs.config import flat
 from fedsir.runs.file_forms import DataFile, IdentificationFile
 from fedsir.runs.run_folder import RunFolder, reading
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from fedsir.simulation.metrics import Metrics
     from fedsir.stages.split import ClientSplit
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single equality
+class Predictions:
+    """What a model said of the test images.
+
+    correct : (n_test,) bool, or (clients, n_test) where clients have models of their own
+    labels : (n_test,) of the test images, in their order
+    rows : (n_test,) which images these are, the same for all seeds; None in folders from before it was stored
+    """
+
+    correct: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
 
 
 class RunResult(Mapping[str, Any]):
@@ -61,6 +79,51 @@ class RunResult(Mapping[str, Any]):
         stored = RunFolder(self.folder).read_json("identification.json", IdentificationFile)
         with reading(self.folder / "identification.json"):
             return None if stored is None else ClientSplit.from_tree(stored["split"])
+
+    @property
+    def seed(self) -> int:
+        """The seed, which results of older versions do not hold."""
+        return int(self._stored["seed"])
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Dotted key → value of every setting but the seed."""
+        return {key: value for key, value in self._stored.items() if key != "seed"}
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        found = dict(flat(RunFolder(self.folder).stored_config()))
+        with reading(self.folder / "config.toml"):
+            if type(found["seed"]) is not int or not {"method.name", "data.dataset"} <= found.keys():
+                raise ValueError("every run has these settings")
+        return found
+
+    @cached_property
+    def images_sha256(self) -> str | None:
+        """Hash of all images of the data set; None in folders from before it was stored."""
+        return (RunFolder(self.folder).read_json("data.json", DataFile) or {}).get("images_sha256")
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """Which test images the model got right."""
+        path = self.folder / "predictions.npz"
+        if not path.exists():
+            raise RunFolderError(
+                f"{path} is missing, which comparisons need: leave the folder out, or remove its result.json and then "
+                f"run `{RunFolder(self.folder).command()}`."
+            )
+        with reading(path), np.load(path, allow_pickle=False) as arrays:
+            predicted, labels, rows = arrays["predicted"], arrays["labels"], arrays.get("rows")
+            correct = np.asarray(predicted == labels)
+            if (
+                any(array.dtype.kind not in "iu" for array in (predicted, labels, *([] if rows is None else [rows])))
+                or labels.ndim != 1
+                or predicted.shape[-1:] != labels.shape
+                or (rows is not None and rows.shape != labels.shape)
+                or abs(correct.mean() - self["accuracy"]) > 1e-6
+            ):
+                raise ValueError("these are not the predictions behind result.json")
+        return Predictions(correct, labels, rows)
 
     def labels(self) -> list[dict[str, str]]:
         """Return sample, client, given and corrected label of every training sample, by name."""

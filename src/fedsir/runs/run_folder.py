@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from fedsir.errors import ConfigError, FedsirError, RunFolderError
-from fedsir.runs.config import Tree, parse_config, read_toml
+from fedsir.runs.config import Tree, flat, parse_config, read_toml
 from fedsir.runs.file_forms import FileForm, MetricsLine, ResultFile
 
 if TYPE_CHECKING:
@@ -81,12 +81,14 @@ class RunFolder:
                 )
             return
         theirs = self.config_of([config.method.name])
-        differences = list(_differences(theirs.tree() if theirs else self.stored_config(), config.tree()))
+        old, new = dict(flat(theirs.tree() if theirs else self.stored_config())), dict(flat(config.tree()))
+        differences = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if differences and self._has_begun():
-            key, old, new = differences[0]
+            key = differences[0]
             more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
             raise RunFolderError(
-                f"{self.path} holds a run with other settings: {key} is {old!r} there, {new!r} now{more}. "
+                f"{self.path} holds a run with other settings: {key} is {old.get(key)!r} there, {new.get(key)!r} "
+                f"now{more}. "
                 "Choose another --out, or give the same settings to go on with that run."
             )
 
@@ -262,7 +264,9 @@ def reading(path: Path, *, may_be_missing: bool = False) -> Iterator[None]:
     except PermissionError as problem:
         raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
     except Exception as problem:  # readers of JSON, TOML, npz and safetensors have a dozen ways to say it
-        raise _damaged(path) from problem
+        # A result can be made again from the last checkpoint.
+        advice = "remove it" if path.name == "result.json" else "restore it from a copy, or remove its folder"
+        raise RunFolderError(f"{path} is damaged: {advice} and run the same command again.") from problem
 
 
 def check_name(path: Path) -> None:
@@ -314,20 +318,5 @@ def _checked(value: Any, form: type[FileForm]) -> dict[str, Any]:
     return checked
 
 
-def _damaged(path: Path) -> RunFolderError:
-    can_be_made_again = path.name == "result.json"  # from the last checkpoint
-    advice = "remove it" if can_be_made_again else "restore it from a copy, or remove its folder"
-    return RunFolderError(f"{path} is damaged: {advice} and run the same command again.")
-
-
 def _line(metrics: Mapping[str, Any]) -> bytes:
     return (json.dumps(strict_json(metrics), ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    for key in [*old, *(key for key in new if key not in old)]:
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            yield from _differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            yield f"{prefix}{key}", a, b

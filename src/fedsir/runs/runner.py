@@ -10,19 +10,19 @@ from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
 from fedsir.data.source import DATASETS
 from fedsir.engines.device_settings import prepared
-from fedsir.errors import ConfigError, RunFolderError
+from fedsir.errors import RunFolderError
 from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
 from fedsir.methods.reply_check import Form
 from fedsir.models.initial import InitialModel, initial_model
 from fedsir.runs import checkpoint
-from fedsir.runs.devices import check_device
+from fedsir.runs.devices import check_machine
 from fedsir.runs.file_forms import DataFile
 from fedsir.runs.progress import Silent
 from fedsir.runs.provenance import provenance
 from fedsir.runs.result import RunResult
 from fedsir.runs.run_folder import RunFolder
-from fedsir.runs.summary import RunSummary
+from fedsir.runs.summary import write_summary
 from fedsir.simulation.evaluation import Evaluator, describe_data
 from fedsir.simulation.simulation import Simulation, Snapshot
 
@@ -59,9 +59,7 @@ def default_out(config: RunConfig) -> Path:
 
 def run_experiment(config: RunConfig, target: RunTarget) -> RunResult:
     """Run (or go on with, or just report) an experiment; return its result."""
-    if target.workers < 1:
-        raise ConfigError(f"workers: must be at least 1 (given: {target.workers})")
-    check_device(target.device)
+    check_machine(target.workers, target.device)
     folder = RunFolder(target.out)
     with folder.opened(config):
         finished = folder.result()
@@ -69,7 +67,9 @@ def run_experiment(config: RunConfig, target: RunTarget) -> RunResult:
             return _reported_again(folder, finished, target)
         data = load_federation(config.data, seed=config.seed, data_dir=target.data_dir, download=target.download)
         description = describe_data(data)
-        _check_data(folder, description)
+        stored = folder.read_json("data.json", DataFile)
+        if stored is not None and stored["sha256"] != description["sha256"]:
+            raise RunFolderError(f"The data have changed since this run began in {folder.path}: choose another --out.")
         if finished is not None:  # with own data only now: they may have changed since
             return _reported_again(folder, finished, target)
         return _run(config, target, folder, data, description)
@@ -105,7 +105,7 @@ def _run(
         target.progress.started(config, data, folder.metrics())
         simulation.run()
         with prepared(target.device):
-            result = RunResult(folder.path, RunSummary(config, simulation, evaluator).write(folder))
+            result = RunResult(folder.path, write_summary(folder, config, simulation, evaluator))
     target.progress.finished(result, is_new=True)
     return result
 
@@ -141,12 +141,6 @@ def _checkpoint(
     folder.drop_metrics_after(found.round)
     folder.drop_older_checkpoints()
     return found
-
-
-def _check_data(folder: RunFolder, description: dict[str, Any]) -> None:
-    stored = folder.read_json("data.json", DataFile)
-    if stored is not None and stored["sha256"] != description["sha256"]:
-        raise RunFolderError(f"The data have changed since this run began in {folder.path}: choose another --out.")
 
 
 def _reported_again(folder: RunFolder, result: dict[str, Any], target: RunTarget) -> RunResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,65 +24,56 @@ if TYPE_CHECKING:
     from fedsir.simulation.simulation import Simulation
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """A run after its last round."""
-
-    config: RunConfig
-    simulation: Simulation
-    evaluator: Evaluator
-
-    def write(self, folder: RunFolder) -> dict[str, Any]:
-        """Write everything that a reader of the folder wants, result.json last; return the latter."""
-        simulation, data = self.simulation, self.simulation.data
-        predicted, exported = simulation.test_predictions(), simulation.exported_models()
-        corrected = self.evaluator.corrected_labels(simulation.client_states)
-        n_changed = int(np.count_nonzero(corrected != data.given_labels))
-        split, evaluator = simulation.split, self.evaluator
-        identified = evaluator.identification(split)
-        accuracy = evaluator.accuracy(predicted)
-        labels, labels_by_client = evaluator.relabelling(corrected)
-        lines = folder.metrics()
-        accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
-        result = {
-            "method": simulation.method.name,
-            "dataset": data.name,
-            "seed": self.config.seed,
-            "rounds": self.config.rounds,
-            "accuracy": accuracy.accuracy,
-            "accuracy_half_width": accuracy.half_width,
-            "accuracy_spread": accuracy.spread,
-            "best_accuracy": max(accuracies),
-            "last_10_accuracy": float(np.mean(accuracies[-10:])),
-            "balanced_accuracy": accuracy.balanced_accuracy,
-            "clean_clients": None if split is None else list(split.clean),
-            "noisy_clients": None if split is None else list(split.noisy),
-            "not_assessed": None if split is None else split.not_assessed,
-            "two_groups": None if split is None else split.two_groups,
-            "identification_accuracy": None if identified is None else identified.accuracy,
-            "evidence": None if split is None or split.evidence is None else asdict(split.evidence),
-            "noise_before": labels.noise_before,
-            "noise_after": labels.noise_after,
-            "bytes_up": sum(line["bytes_up"] for line in lines),
-            "bytes_down": sum(line["bytes_down"] for line in lines),
-            "n_relabelled": n_changed,
-            "seconds": simulation.seconds,
-            "model_sha256": weights_sha256(exported),
-            "run_dir": str(folder.path),
-        }
-        if split is not None:
-            score = None if identified is None else identified.as_dict()
-            folder.write_json("identification.json", {"split": simulation.state.to_tree()["split"], "score": score})
-        by_client = {client: report.as_dict() for client, report in labels_by_client.items()}
-        folder.write_json("relabelling.json", {"overall": labels.as_dict(), "by_client": by_client})
-        folder.write("labels.npz", _npz(_label_arrays(data, corrected)))
-        if n_changed:
-            folder.write(LABELS_CSV, _changed_labels(data, corrected))
-        test = {"labels": data.test_labels, "rows": data.test_rows}  # rows: which images, whatever the seed
-        folder.write("predictions.npz", _npz({"predicted": predicted} | test))
-        folder.write("model.safetensors", safetensors.torch.save(exported))
-        folder.write_json("result.json", result)
-        return result
+def write_summary(folder: RunFolder, config: RunConfig, simulation: Simulation, evaluator: Evaluator) -> dict[str, Any]:
+    """Write everything that a reader of the folder wants after the last round, result.json last; return the latter."""
+    data, split = simulation.data, simulation.split
+    predicted, exported = simulation.test_predictions(), simulation.exported_models()
+    corrected = evaluator.corrected_labels(simulation.client_states)
+    n_changed = int(np.count_nonzero(corrected != data.given_labels))
+    identified = evaluator.identification(split)
+    accuracy = evaluator.accuracy(predicted)
+    labels, labels_by_client = evaluator.relabelling(corrected)
+    lines = folder.metrics()
+    accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
+    result = {
+        "method": simulation.method.name,
+        "dataset": data.name,
+        "seed": config.seed,
+        "rounds": config.rounds,
+        "accuracy": accuracy.accuracy,
+        "accuracy_half_width": accuracy.half_width,
+        "accuracy_spread": accuracy.spread,
+        "best_accuracy": max(accuracies),
+        "last_10_accuracy": float(np.mean(accuracies[-10:])),
+        "balanced_accuracy": accuracy.balanced_accuracy,
+        "clean_clients": None if split is None else list(split.clean),
+        "noisy_clients": None if split is None else list(split.noisy),
+        "not_assessed": None if split is None else split.not_assessed,
+        "two_groups": None if split is None else split.two_groups,
+        "identification_accuracy": None if identified is None else identified.accuracy,
+        "evidence": None if split is None or split.evidence is None else asdict(split.evidence),
+        "noise_before": labels.noise_before,
+        "noise_after": labels.noise_after,
+        "bytes_up": sum(line["bytes_up"] for line in lines),
+        "bytes_down": sum(line["bytes_down"] for line in lines),
+        "n_relabelled": n_changed,
+        "seconds": simulation.seconds,
+        "model_sha256": weights_sha256(exported),
+        "run_dir": str(folder.path),
+    }
+    if split is not None:
+        score = None if identified is None else identified.as_dict()
+        folder.write_json("identification.json", {"split": simulation.state.to_tree()["split"], "score": score})
+    by_client = {client: report.as_dict() for client, report in labels_by_client.items()}
+    folder.write_json("relabelling.json", {"overall": labels.as_dict(), "by_client": by_client})
+    folder.write("labels.npz", _npz(_label_arrays(data, corrected)))
+    if n_changed:
+        folder.write(LABELS_CSV, _changed_labels(data, corrected))
+    test = {"labels": data.test_labels, "rows": data.test_rows}  # rows: which images, whatever the seed
+    folder.write("predictions.npz", _npz({"predicted": predicted} | test))
+    folder.write("model.safetensors", safetensors.torch.save(exported))
+    folder.write_json("result.json", result)
+    return result
 
 
 def _label_arrays(data: FederatedData, corrected: NDArray[np.int64]) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,8 @@ from fedsir.data.public import HELD_OUT
 from fedsir.errors import ConfigError, RunFolderError, did_you_mean
 from fedsir.evaluate.reports import Report
 from fedsir.evaluate.statistics import Difference, paired_difference
-from fedsir.runs.finished_runs import FinishedRun, load_runs
+from fedsir.runs.finished_runs import load_runs
+from fedsir.runs.result import Predictions, RunResult
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, agai
     for folder in folders:
         _refuse_mixed_folder(folder, [run for run in runs if run.folder.parent == folder])
     _refuse_mixtures(runs)
-    groups: dict[tuple[tuple[str, Any], ...], list[FinishedRun]] = {}
+    for run in runs:
+        _ = run.predictions  # whoever has none is told now, also where nothing is compared with it
+    groups: dict[tuple[tuple[str, Any], ...], list[RunResult]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted((key, repr(value)) for key, value in run.settings.items())), []).append(run)
     rows = list(groups.values())
@@ -71,7 +74,7 @@ def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, agai
     return [summary(group, base, _telling(group[0], rows)) for group in rows]
 
 
-def _chosen(runs: list[FinishedRun], only: Mapping[str, Any]) -> list[FinishedRun]:
+def _chosen(runs: list[RunResult], only: Mapping[str, Any]) -> list[RunResult]:
     for key, value in only.items():
         if not any(key in run.settings for run in runs) and key != "seed":
             known = {name for run in runs for name in run.settings}
@@ -84,10 +87,10 @@ def _chosen(runs: list[FinishedRun], only: Mapping[str, Any]) -> list[FinishedRu
     return runs
 
 
-def _rows_of(method: str, rows: list[list[FinishedRun]]) -> list[FinishedRun]:
-    found = [group for group in rows if group[0].result["method"] == method]
+def _rows_of(method: str, rows: list[list[RunResult]]) -> list[RunResult]:
+    found = [group for group in rows if group[0]["method"] == method]
     if len(found) != 1:
-        names = list(dict.fromkeys(group[0].result["method"] for group in rows))
+        names = list(dict.fromkeys(group[0]["method"] for group in rows))
         count = "more than one row" if found else "no row"
         raise ConfigError(
             f"--against {method}: there is {count} of it.{did_you_mean(method, names) if not found else ''}"
@@ -95,7 +98,7 @@ def _rows_of(method: str, rows: list[list[FinishedRun]]) -> list[FinishedRun]:
     return found[0]
 
 
-def _refuse_mixed_folder(folder: Path, runs: Sequence[FinishedRun]) -> None:
+def _refuse_mixed_folder(folder: Path, runs: Sequence[RunResult]) -> None:
     """Refuse a folder whose runs differ in more than method and seed: nobody named them one by one."""
     for run in runs[1:]:
         for key in sorted(run.settings.keys() | runs[0].settings.keys()):
@@ -119,7 +122,7 @@ def _value(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
+def _refuse_mixtures(runs: Sequence[RunResult]) -> None:
     """Refuse what would put numbers side by side that say nothing about each other."""
     first = runs[0]
     for run in runs[1:]:
@@ -141,72 +144,69 @@ def _refuse_mixtures(runs: Sequence[FinishedRun]) -> None:
         seen[key] = run.folder
 
 
-def summary(group: Sequence[FinishedRun], base: Sequence[FinishedRun], settings: tuple[str, ...] = ()) -> Row:
+def summary(group: Sequence[RunResult], base: Sequence[RunResult], settings: tuple[str, ...] = ()) -> Row:
     """Return the row of runs that differ in their seed only; `base` are the runs it is compared with."""
-    results = [run.result for run in group]
-    accuracies = [result["accuracy"] for result in results]
+    accuracies = [run["accuracy"] for run in group]
     is_base = group is base
     difference = None if is_base else difference_between(group, base)
     return Row(
-        method=results[0]["method"],
+        method=group[0]["method"],
         settings=settings,
         seeds=tuple(run.seed for run in group),
         accuracy=float(np.mean(accuracies)),
         seed_spread=float(np.std(accuracies, ddof=1)) if len(group) > 1 else None,
-        half_width=float(np.mean([result["accuracy_half_width"] for result in results])),
+        half_width=float(np.mean([run["accuracy_half_width"] for run in group])),
         is_base=is_base,
         difference=None if difference is None else difference.mean,
         is_different=None if difference is None else difference.is_significant,
-        identification=_mean([result["identification_accuracy"] for result in results]),
-        noise_before=_mean([result["noise_before"] for result in results]),
-        noise_after=_mean([result["noise_after"] for result in results]),
+        identification=_mean([run["identification_accuracy"] for run in group]),
+        noise_before=_mean([run["noise_before"] for run in group]),
+        noise_after=_mean([run["noise_after"] for run in group]),
     )
 
 
-def difference_between(group: Sequence[FinishedRun], base: Sequence[FinishedRun]) -> Difference | None:
+def difference_between(group: Sequence[RunResult], base: Sequence[RunResult]) -> Difference | None:
     """Return the paired difference over the test images of all seeds that both sides have."""
-    by_seed = {run.seed: run for run in base}
-    pairs = [(run, by_seed[run.seed]) for run in group if run.seed in by_seed]
+    by_seed = {run.seed: run.predictions for run in base}
+    pairs = [(run.predictions, by_seed[run.seed]) for run in group if run.seed in by_seed]
     pairs = [(a, b) for a, b in pairs if _same_images(a, b)]
     if not pairs:
         return None
     # Several models of one run weigh as one: an image is worth the share of them that are right.
     ours, theirs = (np.concatenate([pair[i].correct for pair in pairs], axis=-1) for i in (0, 1))
-    images = _images([run for run, _ in pairs]) if len(pairs) > 1 else None
+    images = _images([ours for ours, _ in pairs]) if len(pairs) > 1 else None
     return paired_difference(ours, theirs, images=images)
 
 
-def _same_images(one: FinishedRun, other: FinishedRun) -> bool:
-    if one.test_rows is not None and other.test_rows is not None:
-        return np.array_equal(one.test_rows, other.test_rows)
-    return np.array_equal(one.test_labels, other.test_labels)
+def _same_images(one: Predictions, other: Predictions) -> bool:
+    if one.rows is not None and other.rows is not None:
+        return np.array_equal(one.rows, other.rows)
+    return np.array_equal(one.labels, other.labels)
 
 
-def _images(runs: Sequence[FinishedRun]) -> NDArray[np.int64]:
+def _images(runs: Sequence[Predictions]) -> NDArray[np.int64]:
     """Return which image each test image of each run is, one run after the other: seeds may share them.
 
     Folders from before this was stored: the same images if their labels are the same, else all different ones.
     """
-    rows = [run.test_rows for run in runs if run.test_rows is not None]
+    rows = [run.rows for run in runs if run.rows is not None]
     if len(rows) == len(runs):
         return np.concatenate(rows)
     if all(_same_images(run, runs[0]) for run in runs):
-        return np.tile(np.arange(len(runs[0].test_labels)), len(runs))
-    return np.arange(sum(len(run.test_labels) for run in runs))
+        return np.tile(np.arange(len(runs[0].labels)), len(runs))
+    return np.arange(sum(len(run.labels) for run in runs))
 
 
-def _telling(run: FinishedRun, groups: list[list[FinishedRun]]) -> tuple[str, ...]:
+def _telling(run: RunResult, groups: list[list[RunResult]]) -> tuple[str, ...]:
     """Return the settings that tell a row from the others of its method, or, for data and rounds, from all others."""
+    everybody = [group[0] for group in groups]
+    same_method = [other for other in everybody if other.settings["method.name"] == run.settings["method.name"]]
     found = []
     for key, value in run.settings.items():
-        others = [group[0] for group in groups if key.partition(".")[0] != "method" or _same_method(group[0], run)]
+        others = same_method if key.partition(".")[0] == "method" else everybody
         if any(other.settings.get(key) != value for other in others):
             found.append(f"{key}={value}")
     return tuple(found)
-
-
-def _same_method(one: FinishedRun, other: FinishedRun) -> bool:
-    return bool(one.settings["method.name"] == other.settings["method.name"])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

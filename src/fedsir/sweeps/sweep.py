@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fedsir.data.directory import data_directory
 from fedsir.data.source import DATASETS
 from fedsir.engines.local import start, start_method
-from fedsir.errors import ConfigError, FedsirError, RunFolderError
+from fedsir.errors import FedsirError, RunFolderError
 from fedsir.runs.config import RunConfig, Tree, parse_config
-from fedsir.runs.devices import check_device
+from fedsir.runs.devices import check_machine
 from fedsir.runs.progress import Silent
 from fedsir.runs.run_folder import RunFolder
 from fedsir.runs.runner import RunTarget, default_out, run_experiment
@@ -114,9 +114,7 @@ def run_jobs(
     ----------
     workers : processes that compute; no result depends on it
     """
-    if workers < 1:
-        raise ConfigError(f"workers: must be at least 1 (given: {workers})")
-    check_device(device)
+    check_machine(workers, device)
     # A finished run on the user's own data is looked at again, by `run_experiment`: they may have changed since.
     settled = [job for job in jobs if job.config.data.dataset in DATASETS]
     finished = {job.name: result for job in settled if (result := job.result()) is not None}

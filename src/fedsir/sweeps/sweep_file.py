@@ -18,18 +18,21 @@ from typing import Any
 
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.methods import method_file
-from fedsir.runs.config import RunConfig, Tree, merge, nested, read_toml
+from fedsir.runs.config import RunConfig, Tree, merge, read_toml, tree_of
 from fedsir.runs.recipes import resolve
 
 KEYS = ("recipe", "settings", "grid")
 
 
-def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
+def read_sweep(
+    path: Path, trusted: Collection[str] = (), *, data_dir: Path | None = None, download: bool = False
+) -> list[RunConfig]:
     """Return the settings of every run that a sweep file asks for, in its order; the last key varies fastest.
 
     Parameters
     ----------
     trusted : methods in files (FILE.py:CLASS) whose code may be run; to know a method's settings is to run its file
+    data_dir, download : as in `resolve`
     """
     tree = read_toml(path)
     for key in tree:
@@ -57,7 +60,7 @@ def read_sweep(path: Path, trusted: Collection[str] = ()) -> list[RunConfig]:
             "itself (method.name); the option only says which FILE.py:CLASS you trust."
         )
     try:
-        return [resolve(recipe, tree) for tree in trees]
+        return [resolve(recipe, tree, data_dir=data_dir, download=download) for tree in trees]
     except ConfigError as problem:
         raise ConfigError(f"{path}: {problem}") from None
 
@@ -68,10 +71,7 @@ def _points(grid: Mapping[str, Any], path: Path) -> Iterator[Tree]:
     if not axes:
         raise ConfigError(f"{path}: a grid is empty: which values shall be run? As in seed = [0, 1, 2].")
     for values in itertools.product(*(values for _, values in axes)):
-        point: Tree = {}
-        for (key, _), value in zip(axes, values, strict=True):
-            point = merge(point, nested(key, value))
-        yield point
+        yield tree_of({key: value for (key, _), value in zip(axes, values, strict=True)})
 
 
 def _axes(grid: Mapping[str, Any], path: Path, prefix: str = "") -> Iterator[tuple[str, list[Any]]]:

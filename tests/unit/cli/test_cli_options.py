@@ -10,7 +10,8 @@ from fedsir.cli.terminal import size
 from fedsir.errors import ConfigError
 from fedsir.runs.progress import duration
 
-NOTHING: dict[str, Any] = dict.fromkeys(("method", "dataset", "alpha", "noise_rate", "rounds", "seed", "assignments"))
+WORDS = ("method", "dataset", "alpha", "noise_rate", "rounds", "seed", "assignments", "data_dir", "download")
+NOTHING: dict[str, Any] = dict.fromkeys(WORDS)
 
 
 def settings(recipe: str | None = None, **given: Any) -> dict[str, Any]:
@@ -23,19 +24,11 @@ def test_words_become_settings() -> None:
     assert (tree["data"]["alpha"], tree["data"]["noise_rate"], tree["data"]["n_train"]) == (0.5, 0.0, 100)
 
 
-def test_without_words_the_default_recipe_counts() -> None:
-    tree = settings()
-    assert (tree["data"]["dataset"], tree["method"]["name"], tree["rounds"]) == ("digits", "fedsir", 20)
-
-
 def test_a_zero_is_a_word_too() -> None:
     assert settings(seed=0, noise_rate=0.0, assignments=["seed=0"])["data"]["noise_rate"] == 0.0
     with pytest.raises(ConfigError, match="rounds"):
         settings(rounds=0)
-
-
-def test_an_assignment_is_stronger_than_an_option() -> None:
-    assert settings(rounds=3, assignments=["rounds=5"])["rounds"] == 5
+    assert settings(rounds=0, assignments=["rounds=5"])["rounds"] == 5  # an assignment is stronger than an option
 
 
 def test_code_cannot_be_named_on_a_command_line(tmp_path: Path) -> None:

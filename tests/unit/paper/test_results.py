@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsir.errors import RunFolderError
 from fedsir.paper import rendering
 from fedsir.paper.figures import noise_reduction
 from fedsir.paper.reproduction import Reproduction
@@ -145,17 +144,6 @@ def test_a_row_without_noise_makes_no_blocks_of_its_own_beside_others(
     assert {line.name for line in block.lines if line.runs} == {"fedavg", "fedavg-all-clean"}
     reproduction.write()
     assert [path.name for path in tmp_path.glob("*.svg")] == ["table-cifar10-cpu-a0.5-n0.6.svg"]
-
-
-def test_a_folder_of_other_settings_is_refused_not_averaged(
-    reproduction: Reproduction, finish: Callable[..., None]
-) -> None:
-    finish("fedsir", 700, 701)
-    job = next(job for job in reproduction.jobs if (job.folder / "config.toml").exists())
-    path = job.folder / "config.toml"
-    path.write_text(path.read_text().replace("rounds = 20", "rounds = 30"))
-    with pytest.raises(RunFolderError, match=r"holds a run with other settings: rounds is 30 there, 20 now"):
-        reproduction.filled()
 
 
 def test_runs_of_different_versions_are_told(reproduction: Reproduction, finish: Callable[..., None]) -> None:

@@ -1,8 +1,5 @@
 """Cells: which settings stand behind a number of a table."""
 
-import pytest
-
-from fedsir.errors import ConfigError
 from fedsir.paper.numbers import printed
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection, cells
@@ -63,11 +60,6 @@ def test_smoke_has_the_same_images_for_everybody() -> None:
     found = cells(TABLES["table-cifar100"], SCALES["smoke"], Selection())
     assert {c.configs[0].data.dataset for c in found} == {"digits"}
     assert {c.configs[0].data.public for c in found} == {"held-out"}
-
-
-def test_an_unknown_row_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"no 'fedser'\. Did you mean 'fedsir'"):
-        cells(TABLES["ablation"], SCALES["cpu"], Selection(methods=("fedser",)))
 
 
 def test_the_images_scale_is_the_papers_protocol_with_fewer_rounds() -> None:

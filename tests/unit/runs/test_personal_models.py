@@ -12,7 +12,6 @@ import safetensors.torch
 from fedsir.engines.federation import EngineFederation
 from fedsir.models.weights import weights_sha256
 from fedsir.runs.config import RunConfig
-from fedsir.runs.progress import Silent
 from fedsir.runs.runner import RunTarget, run_experiment
 
 Settings = Callable[..., RunConfig]
@@ -61,26 +60,6 @@ def test_the_file_holds_the_models_that_were_scored(
     ]
     assert len(scored) == 6  # two evaluations; the end of the run asks for nothing twice
     assert scored[-3:] == written
-
-
-class Stop(Exception):
-    """Ctrl-C."""
-
-
-class StopAtOnce(Silent):
-    def round_done(self, metrics: dict[str, Any]) -> None:
-        raise Stop
-
-
-def test_a_run_goes_on_with_every_clients_own_model(personal: RunConfig, tmp_path: Path) -> None:
-    straight = run_experiment(personal, RunTarget(tmp_path / "straight"))
-    for _ in range(2):
-        with pytest.raises(Stop):
-            run_experiment(personal, RunTarget(tmp_path / "stopped", progress=StopAtOnce()))
-    again = run_experiment(personal, RunTarget(tmp_path / "stopped"))
-    for key in ("accuracy", "accuracy_spread", "model_sha256", "bytes_up"):
-        assert again[key] == straight[key]
-    assert run_experiment(personal, RunTarget(tmp_path / "stopped")) == again  # reported from the folder
 
 
 def test_a_client_that_never_took_part_has_the_common_model(tiny: Settings, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedsir.engines.federation import AskProgress
 from fedsir.runs import progress
-from fedsir.runs.progress import LiveTable, RoundLines, Silent
+from fedsir.runs.progress import LiveTable, RoundLines
 
 CONFIG: Any = SimpleNamespace(method=SimpleNamespace(name="fedsir"), rounds=10, seed=3)
 DATA: Any = SimpleNamespace(name="digits", n_clients=4, given_labels=range(1234), notes=("a note [/b] " + "x" * 200,))
@@ -26,7 +26,7 @@ def metrics(t: int, **more: Any) -> dict[str, Any]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time progress sees, in the list's only entry."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -125,38 +125,23 @@ def test_the_table_gives_the_terminal_back_when_a_run_is_interrupted(
 def test_the_table_stays_on_the_screen_at_the_end(terminal: tuple[LiveTable, io.StringIO]) -> None:
     table, file = terminal
     table.started(CONFIG, DATA, [])
+    assert "round 0 of 10" in file.getvalue()  # before anybody has answered
     table.round_done(metrics(0))
     table.close()
     assert file.getvalue().count(HIDE_CURSOR) == file.getvalue().count(SHOW_CURSOR) == 1
 
 
-def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
-    Silent().started(CONFIG, DATA, [])
-    Silent().round_done(metrics(0))
-    Silent().finished({}, is_new=True)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_long_round_says_what_clients_do_and_how_many_have_done_it(
-    log: tuple[RoundLines, io.StringIO], terminal: tuple[LiveTable, io.StringIO], monkeypatch: pytest.MonkeyPatch
+    log: tuple[RoundLines, io.StringIO], terminal: tuple[LiveTable, io.StringIO], clock: list[float]
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     for show, file in (log, terminal):
         show.started(CONFIG, DATA, [])
-        now[0] += progress.SILENCE
+        clock[0] += progress.SILENCE
         show.answered(AskProgress(round=0, task="identify", n_done=3, n_asked=1000))
         show.close()
         assert "round 0 of 10: looking for noisy clients, 3 of 1,000 clients" in file.getvalue()
         show.answered(AskProgress(round=0, task="my_task", n_done=4, n_asked=1000))
         assert "4 of 1,000" not in file.getvalue()  # too soon for another line
-
-
-def test_a_table_shows_the_round_before_anybody_has_answered(terminal: tuple[LiveTable, io.StringIO]) -> None:
-    table, file = terminal
-    table.started(CONFIG, DATA, [])
-    table.close()
-    assert "round 0 of 10" in file.getvalue()
 
 
 @pytest.mark.parametrize("kind", [RoundLines, LiveTable])
@@ -168,45 +153,7 @@ def test_a_finished_run_says_that_there_is_nothing_to_do(kind: type[RoundLines])
     assert file.getvalue() == "finished earlier, nothing to do: runs/[x]\n"
 
 
-# ---------------------------------------------------------------- the time left
-
-
-def eta_after(clock: list[float], rounds: int, n_done: int, ticks: list[float]) -> str | None:
-    watch = progress._Clock(rounds, n_done)
-    for seconds in ticks:
-        clock[0] += seconds
-        watch.tick()
-    return watch.eta()
-
-
-@pytest.mark.parametrize(
-    ("rounds", "n_done", "ticks", "expected"),
-    [
-        (10, 0, [], None),
-        (10, 0, [50.0], None),  # round 0 is the start: it says nothing of the rounds
-        (10, 0, [50.0, 3.0], "27 s"),  # 9 rounds left at 3 s
-        (10, 0, [50.0, 3.0, 5.0], "32 s"),  # 8 at 4 s
-        (10, 4, [7.0], "42 s"),  # 5 of 11 done by now, 6 left; after a resume the first round counts
-        (10, 0, [50.0, *[2.0] * 10], "0 s"),
-        (100, 0, [0.0, 100.0, *[1.0] * 5], "2 min"),  # only the last five count: 94 at 1 s
-        (100, 0, [0.0, 60.0], "1.6 h"),  # 99 minutes
-        (31, 0, [0.0, 60.0], "30 min"),
-    ],
-)
-def test_the_time_left_is_rounds_left_times_recent_rounds(
-    clock: list[float], rounds: int, n_done: int, ticks: list[float], expected: str | None
-) -> None:
-    assert eta_after(clock, rounds, n_done, ticks) == expected
-
-
 # ---------------------------------------------------------------- clients left out
-
-
-def test_few_clients_left_out_are_named_with_their_reasons() -> None:
-    assert progress._left_out({"a": "dropped out", "b": "no answer"}) == [
-        "client a left out: dropped out",
-        "client b left out: no answer",
-    ]
 
 
 def test_many_clients_left_out_are_counted_by_reason() -> None:

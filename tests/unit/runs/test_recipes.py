@@ -8,7 +8,7 @@ from fedsir.errors import ConfigError
 from fedsir.methods.registry import known_methods
 from fedsir.methods.settings import MethodConfig
 from fedsir.runs.config import parse_config
-from fedsir.runs.recipes import default_recipe, load_recipe, recipe_names, resolve
+from fedsir.runs.recipes import load_recipe, recipe_names, resolve
 
 OWN = """
 summary = "mine"
@@ -109,13 +109,6 @@ def test_a_recipe_that_makes_no_sense_is_refused_in_a_line(tmp_path: Path, text:
     assert "\n" not in str(fault.value)
 
 
-def test_a_recipe_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"own\.toml is not a TOML file"):
-        resolve(str(path))
-
-
 @pytest.mark.parametrize("name", ["digit", "no-such", "../recipes/digits", "a" * 300, "."])
 def test_a_recipe_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match="There is no recipe or file") as fault:
@@ -129,15 +122,21 @@ def test_a_value_where_a_table_belongs_is_refused(word: str) -> None:
         resolve(None, {}, [word])
 
 
-def test_a_data_set_brings_its_recipe(tmp_path: Path) -> None:
-    assert default_recipe({}) == "digits"
-    assert default_recipe({"data": {"dataset": "cifar100"}}) == "cifar100"
-    assert default_recipe({"data": {"dataset": str(tmp_path)}}) == "own-data"
-    with pytest.raises(ConfigError, match=r"'cifar11'.*Did you mean 'cifar1"):
-        default_recipe({"data": {"dataset": "cifar11"}})
-    with pytest.raises(ConfigError, match=r"'CIFAR10'.*Did you mean 'cifar10'"):
-        default_recipe({"data": {"dataset": "CIFAR10"}})
+@pytest.mark.parametrize(
+    ("dataset", "advice"),
+    [
+        ("cifar11", "Did you mean 'cifar1"),
+        ("CIFAR10", "Did you mean 'cifar10'"),
+        ("a" * 300, "no such file or folder"),
+    ],
+)
+def test_a_data_set_that_is_not_there_is_named(dataset: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no data set '{dataset}'.*{advice}"):
+        resolve(None, {"data": {"dataset": dataset}})
+
+
+def test_a_data_set_brings_its_recipe() -> None:
+    assert resolve(None) == resolve("digits")
+    assert resolve(None, {"data": {"dataset": "cifar100"}}) == resolve("cifar100")
     with pytest.raises(ConfigError, match=r"'CIFAR10-CPU'.*Did you mean 'cifar10-cpu'"):
-        load_recipe("CIFAR10-CPU")
-    with pytest.raises(ConfigError, match="no such file or folder"):
-        default_recipe({"data": {"dataset": "a" * 300}})
+        resolve("CIFAR10-CPU")

@@ -30,6 +30,11 @@ def line(t: int, **more: Any) -> dict[str, Any]:
     return {"round": t, "seconds": 0.5, "failures": {}, "bytes_up": 1, "bytes_down": 1, **more}
 
 
+def refuse_to_open(folder: Path, config: RunConfig, match: str) -> None:
+    with pytest.raises(RunFolderError, match=match), RunFolder(folder).opened(config):
+        pytest.fail("opened")
+
+
 def checkpoint_name(t: int, content: bytes) -> str:
     return f"checkpoint-{t:06d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
 
@@ -64,18 +69,6 @@ def test_ctrl_c_in_the_middle_of_a_write_leaves_nothing_beside_it(
     with pytest.raises(KeyboardInterrupt):
         folder.write("a.json", b"after")
     assert contents(tmp_path) == {"a.json": b"before"}
-
-
-def test_a_checkpoint_that_fails_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contents: Contents
-) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_checkpoint(3, b"three")
-    monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(RunFolderError, match="checkpoint-000004"):
-        folder.write_checkpoint(4, b"four")
-    assert contents(tmp_path) == {checkpoint_name(3, b"three"): b"three"}
-    assert folder.read_checkpoint() == b"three"
 
 
 def test_numbers_that_json_has_no_word_for_become_null(tmp_path: Path) -> None:
@@ -166,15 +159,6 @@ def test_only_the_newest_checkpoint_is_kept(tmp_path: Path, contents: Contents) 
     assert contents(tmp_path) == {checkpoint_name(10, b"state 10"): b"state 10"}
 
 
-def test_the_newest_of_two_checkpoints_counts(tmp_path: Path) -> None:
-    # A kill between writing one and removing the one before leaves both.
-    for t in (9, 10):
-        (tmp_path / checkpoint_name(t, b"state %d" % t)).write_bytes(b"state %d" % t)
-    assert RunFolder(tmp_path).read_checkpoint() == b"state 10"
-    RunFolder(tmp_path).drop_older_checkpoints()
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"state 10"]
-
-
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:0], lambda b: bytes([b[0] ^ 1]) + b[1:]])
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     folder = RunFolder(tmp_path)
@@ -203,27 +187,15 @@ def test_a_new_folder_gets_the_settings_first(tmp_path: Path, tiny: Settings) ->
 
 def test_a_file_is_no_folder(tmp_path: Path, tiny: Settings) -> None:
     (tmp_path / "run").write_text("mine")
-    with (
-        pytest.raises(RunFolderError, match=r"run is a file: --out must name a folder"),
-        RunFolder(tmp_path / "run").opened(tiny()),
-    ):
-        pytest.fail("opened")
-    with (
-        pytest.raises(RunFolderError, match=r"run/x: .*Choose another --out"),
-        RunFolder(tmp_path / "run" / "x").opened(tiny()),
-    ):
-        pytest.fail("opened")
+    refuse_to_open(tmp_path / "run", tiny(), r"run is a file: --out must name a folder")
+    refuse_to_open(tmp_path / "run" / "x", tiny(), r"run/x: .*Choose another --out")
     assert (tmp_path / "run").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "config.toml"])
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, tiny: Settings, contents: Contents, name: str) -> None:
     (tmp_path / name).write_text("title = 'mine'\n")
-    with (
-        pytest.raises(RunFolderError, match=r"[Cc]hoose another --out"),
-        RunFolder(tmp_path).opened(tiny()),
-    ):
-        pytest.fail("opened")
+    refuse_to_open(tmp_path, tiny(), r"[Cc]hoose another --out")
     assert contents(tmp_path) == {name: b"title = 'mine'\n"}
 
 
@@ -234,42 +206,19 @@ def test_other_settings_are_refused_by_their_key_and_change_nothing(
     with folder.opened(tiny(seed=1)):
         folder.write("data.json", b"{}")
     before = contents(tmp_path)
-    with pytest.raises(RunFolderError, match=r"seed is 1 there, 2 now\. Choose another"), folder.opened(tiny(seed=2)):
-        pytest.fail("opened")
+    refuse_to_open(tmp_path, tiny(seed=2), r"seed is 1 there, 2 now\. Choose another")
     other = tiny(seed=1, method={"lr": 0.5, "epochs": 3})
-    with pytest.raises(RunFolderError, match=r"method\.epochs is 1 there, 3 now \(and 1 more\)"), folder.opened(other):
-        pytest.fail("opened")
+    refuse_to_open(tmp_path, other, r"method\.epochs is 1 there, 3 now \(and 1 more\)")
+    other = tiny(seed=1, data={"cover_min_samples": 3})
+    refuse_to_open(tmp_path, other, r"data\.cover_min_samples is None there, 3 now")
     assert contents(tmp_path) == before
     with folder.opened(tiny(seed=1)):
         pass
 
 
-def test_a_folder_whose_run_never_got_its_data_takes_other_settings(tmp_path: Path, tiny: Settings) -> None:
-    folder = RunFolder(tmp_path)
-    with folder.opened(tiny(data={"n_train": 61})):
-        pass  # here reading the data fails
-    with folder.opened(tiny(data={"n_train": 62})):
-        assert folder.stored_config()["data"]["n_train"] == 62
-
-
-def test_a_setting_that_appears_or_disappears_is_a_difference(tmp_path: Path, tiny: Settings) -> None:
-    folder = RunFolder(tmp_path)
-    with folder.opened(tiny()):
-        folder.write("data.json", b"{}")
-    with (
-        pytest.raises(RunFolderError, match=r"data\.cover_min_samples is None there, 3 now"),
-        folder.opened(tiny(data={"cover_min_samples": 3})),
-    ):
-        pytest.fail("opened")
-
-
 def test_one_process_at_a_time(tmp_path: Path, tiny: Settings) -> None:
-    with (
-        RunFolder(tmp_path).opened(tiny()),
-        pytest.raises(RunFolderError, match="in use by another process"),
-        RunFolder(tmp_path).opened(tiny()),
-    ):
-        pytest.fail("opened twice")
+    with RunFolder(tmp_path).opened(tiny()):
+        refuse_to_open(tmp_path, tiny(), "in use by another process")
     with RunFolder(tmp_path).opened(tiny()):
         pass  # and the lock is given back
 
@@ -292,17 +241,7 @@ def test_a_run_that_begins_while_we_wait_for_the_lock_is_noticed(
         return acquire(self, *args, **options)
 
     monkeypatch.setattr(filelock.FileLock, "acquire", begin_first)
-    with pytest.raises(RunFolderError, match="seed is 1 there, 2 now"), RunFolder(tmp_path).opened(tiny(seed=2)):
-        pytest.fail("mixed two runs")
-
-
-def test_what_a_kill_left_half_written_goes_away(tmp_path: Path, tiny: Settings, contents: Contents) -> None:
-    folder = RunFolder(tmp_path)
-    with folder.opened(tiny()):
-        pass
-    (tmp_path / ".checkpoint-000003-0123456789abcdef.safetensors.part").write_bytes(b"half")
-    with folder.opened(tiny()):
-        assert set(contents(tmp_path)) == {".lock", "config.toml"}
+    refuse_to_open(tmp_path, tiny(seed=2), "seed is 1 there, 2 now")
 
 
 def test_a_folder_that_cannot_be_written_is_said(
@@ -312,11 +251,7 @@ def test_a_folder_that_cannot_be_written_is_said(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
-    with (
-        pytest.raises(RunFolderError, match=r"Permission denied\. Choose another --out"),
-        RunFolder(tmp_path).opened(tiny()),
-    ):
-        pytest.fail("opened")
+    refuse_to_open(tmp_path, tiny(), r"Permission denied\. Choose another --out")
 
 
 def test_settings_in_the_folder_that_cannot_be_read_are_named(tmp_path: Path, tiny: Settings) -> None:
@@ -324,5 +259,4 @@ def test_settings_in_the_folder_that_cannot_be_read_are_named(tmp_path: Path, ti
     with folder.opened(tiny()):
         folder.write("data.json", b"{}")
     (tmp_path / "config.toml").write_bytes(b"seed = \xff")
-    with pytest.raises(RunFolderError, match=r"config\.toml is not a TOML file.*Restore it"), folder.opened(tiny()):
-        pytest.fail("opened")
+    refuse_to_open(tmp_path, tiny(), r"config\.toml is not a TOML file.*Restore it")

@@ -104,10 +104,6 @@ def test_what_cannot_be_compared_is_refused(write_run: Any, tmp_path: Path) -> N
     (unfinished / "result.json").unlink()
     with pytest.raises(RunFolderError, match="not finished: go on with"):
         compare([run, unfinished])
-    damaged = write_run("d", 100, seed=4)
-    (damaged / "predictions.npz").write_bytes(b"no archive")
-    with pytest.raises(RunFolderError, match="is damaged"):
-        compare([run, damaged])
 
 
 def test_latex_escapes_what_latex_reads(write_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,29 +238,9 @@ def test_data_that_have_changed_are_not_averaged(write_run: Any, tmp_path: Path)
         compare([tmp_path])
 
 
-def npz(path: Path, **arrays: Any) -> None:
-    np.savez(path / "predictions.npz", **arrays)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda f: (f / "predictions.npz").write_bytes((f / "predictions.npz").read_bytes()[:300]),
-        lambda f: (f / "predictions.npz").write_bytes(b""),
-        lambda f: (f / "predictions.npz").unlink(),
-        lambda f: npz(f, predicted=LABELS[:10], labels=LABELS),
-        lambda f: npz(f, predicted=LABELS),
-        lambda f: (f / "config.toml").write_text("rounds = 3\n"),
-        lambda f: (f / "config.toml").write_text("seed = 3\n"),
-        lambda f: (f / "config.toml").write_text("seed = \n"),
-        lambda f: (f / "result.json").write_text('{"model_sha256": "x"}'),
-        lambda f: (f / "result.json").write_text((f / "result.json").read_text().replace("0.05", '"much"')),
-        lambda f: (f / "result.json").write_text("{"),
-    ],
-)
-def test_a_damaged_folder_is_named_in_one_line(write_run: Any, damage: Any) -> None:
+@pytest.mark.parametrize("settings", ["rounds = 3\n", "seed = 3\n", "seed = \n"])
+def test_settings_that_no_run_has_are_damaged(write_run: Any, settings: str) -> None:
     folder = write_run("a", 100)
-    damage(folder)
-    with pytest.raises(RunFolderError) as problem:
+    (folder / "config.toml").write_text(settings)
+    with pytest.raises(RunFolderError, match=r"a/config\.toml is (damaged|not a TOML file)"):
         compare([folder])
-    assert str(folder) in str(problem.value) and "\n" not in str(problem.value)

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from fedsir.errors import ConfigError, FedsirError, RunFolderError
+from fedsir.runs import progress as run_progress
 from fedsir.runs.config import RunConfig
 from fedsir.runs.recipes import resolve
 from fedsir.runs.runner import RunTarget, run_experiment
-from fedsir.sweeps import clock as sweep_clock
 from fedsir.sweeps.clock import SweepClock
 from fedsir.sweeps.estimate import estimate_jobs, time_in_all
 from fedsir.sweeps.progress import SweepLines, SweepTable
@@ -139,7 +139,7 @@ def test_estimates_know_what_is_done(tmp_path: Path) -> None:
 
 def test_the_clock_goes_by_runs_of_the_same_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now = 0.0
-    monkeypatch.setattr(sweep_clock.time, "monotonic", lambda: now)
+    monkeypatch.setattr(run_progress.time, "monotonic", lambda: now)
     slow = [tiny(seed, rounds=3, name="fedprox") for seed in (0, 1)]
     jobs = jobs_for([tiny(0, rounds=3), tiny(1, rounds=3), *slow, tiny(rounds=3, name="fedlsr")], tmp_path)
     clock = SweepClock(jobs, {}, workers=1)
@@ -168,7 +168,7 @@ def test_the_clock_goes_by_runs_of_the_same_method(monkeypatch: pytest.MonkeyPat
 
 def test_a_resumed_run_counts_only_what_is_done_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now = 0.0
-    monkeypatch.setattr(sweep_clock.time, "monotonic", lambda: now)
+    monkeypatch.setattr(run_progress.time, "monotonic", lambda: now)
     (job,) = jobs_for([tiny(rounds=9)], tmp_path)
     clock = SweepClock([job], {}, workers=1)
     clock.started(job)
