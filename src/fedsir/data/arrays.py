@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedsir.errors import DataError
+
 Images: TypeAlias = npt.NDArray[np.uint8]  # (n, channels, height, width), or whatever a docstring says
 Labels: TypeAlias = npt.NDArray[np.int64]  # (n,) class ids
 Index: TypeAlias = npt.NDArray[np.int64]  # (m,) positions of samples
@@ -16,11 +18,12 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Names: TypeAlias = npt.NDArray[np.str_]  # (n,) client name of each sample
 
 
-def as_array(values: Any) -> npt.NDArray[Any]:
+def as_array(what: str, values: Any) -> npt.NDArray[Any]:
     """Return a NumPy array of an array, a torch tensor (on any device), a pandas table or column, or a list."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    return np.asarray(values)
+    try:
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError, RuntimeError) as problem:  # uneven rows, or a tensor NumPy has no type for
+        raise DataError(f"{what} cannot be read as an array: {problem}") from None
 
 
 def fingerprint(**parts: npt.NDArray[np.generic] | tuple[str, ...]) -> str:

@@ -181,8 +181,8 @@ def test_noise_from_a_file(tmp_path: Path, kind: str) -> None:
         ("x.csv", b"\xff\xfe", "cannot be read"),
         ("x.csv", b"", "shape"),
         ("x.csv", b"a,b\n", "none is headed 'label'"),
-        ("x.csv", b"0\n" * 299 + b"3\n", "from 0 to 3, but classes go from 0 to 2"),
-        ("x.csv", b"a\n" * 299 + b"d\n", "'d', which is no class"),
+        ("x.csv", b"0\n" * 299 + b"3\n", "from 0 to 2; they go from 0 to 3"),
+        ("x.csv", b"a\n" * 299 + b"d\n", "'d', which is not the name"),
     ],
 )
 def test_bad_label_files_are_refused(tmp_path: Path, name: str, content: bytes | None, says: str) -> None:
