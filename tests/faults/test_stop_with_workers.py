@@ -61,11 +61,9 @@ def test_ctrl_c_at_a_terminal_leaves_a_run_that_goes_on_and_no_process(
 
 
 START_ENGINE = """
-from fedsir.engines.local import no_interrupts, start_method
+from fedsir.engines.local import start, start_method
 if __name__ == "__main__":
-    process = start_method("cpu").Process(target=print)
-    with no_interrupts():
-        process.start()
+    start(start_method("cpu").Process(target=print))
 """
 
 

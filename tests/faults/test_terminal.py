@@ -69,3 +69,11 @@ def test_a_dumb_terminal_gets_lines(tmp_path: Path) -> None:
     assert code == 0
     assert "\x1b" not in shown
     assert [line.split()[1] for line in shown.splitlines() if line.startswith("round ")] == ["0", "1", "2"]
+
+
+def test_ctrl_c_counts_while_workers_are_still_starting(tmp_path: Path) -> None:
+    words = ["run", *TINY, "--workers", "2", "--rounds", "2000", "--out", str(tmp_path / "run")]
+    code, shown = on_terminal(words, stop_at="seed 0")  # the first line; then the workers load torch
+    assert code == 130
+    assert "Traceback" not in shown
+    assert "fedsir: stopped; the same command goes on" in shown

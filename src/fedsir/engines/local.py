@@ -132,8 +132,7 @@ class _Worker:
     def __init__(self, context: Any, spec: HostSpec) -> None:
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, spec), daemon=True)
-        with no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
-            self._process.start()
+        start(self._process)
         theirs.close()
         self._has_common = False
 
@@ -152,17 +151,28 @@ class _Worker:
         self._process.join(timeout=5)
 
 
-@contextlib.contextmanager
-def no_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C inside the block, in this process and those it starts; one pressed then is lost, not deferred."""
+def start(process: Any) -> None:
+    """Start a process of `start_method` that will not answer Ctrl-C with a traceback of its own.
+
+    A program inherits that a signal is ignored, so it is ignored while one is launched. To wait until a fork server has
+    loaded torch takes seconds, in which Ctrl-C must count.
+    """
+    is_forked = process._start_method == "forkserver"
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
-        yield
+        process.start()
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        yield
+        if is_forked:
+            from multiprocessing import forkserver  # where there is one
+
+            forkserver.ensure_running()
+        else:
+            process.start()
     finally:
         signal.signal(signal.SIGINT, before)
+    if is_forked:
+        process.start()
 
 
 def _serve(connection: Connection, spec: HostSpec) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedsir.data.directory import data_directory
 from fedsir.data.source import DATASETS
-from fedsir.engines.local import no_interrupts, start_method
+from fedsir.engines.local import start, start_method
 from fedsir.errors import ConfigError, FedsirError, RunFolderError
 from fedsir.runs.config import RunConfig, Tree, parse_config
 from fedsir.runs.devices import check_device
@@ -170,8 +170,7 @@ class _JobProcess:
         self.connection, theirs = context.Pipe(duplex=False)
         # Plain values: a method in a file has a class that only the process which loaded it can name.
         self._process = context.Process(target=_make_run, args=(theirs, job.config.tree(), target))
-        with no_interrupts():  # a fork server started here must not answer Ctrl-C with a traceback of its own
-            self._process.start()
+        start(self._process)
         theirs.close()
 
     def told(self) -> dict[str, Any]:
