@@ -146,7 +146,7 @@ LABELS = np.arange(60) % 3
         ({"labels": None}, "'labels'"),
         ({"images": None}, "'images'"),
         ({"labels": LABELS[:-1]}, "'labels' has shape"),
-        ({"labels": LABELS - 1}, "negative"),
+        ({"labels": LABELS - 1}, "they go from -1 to"),
         ({"labels": LABELS + 0.5}, "'labels' must be integers"),
         ({"labels": LABELS, "class_names": np.array(["a", "b"])}, "label 2 is too large"),
         ({"labels": LABELS * 2}, "class '1' has no training sample"),
