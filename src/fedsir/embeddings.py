@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsir.data.arrays import as_array, as_column
-from fedsir.data.naming import natural_order
+from fedsir.data.naming import named_entries, natural_key
 from fedsir.errors import DataError
 from fedsir.frames import to_frame
-from fedsir.printable import printable
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
 from fedsir.stages.relabel import aggregate_references, direction_scores, extract_spectra
 from fedsir.stages.relabel import relabel as relabel_features
@@ -83,7 +82,7 @@ class Identification:
         named = f": {', '.join(map(str, self.noisy))}" if self.noisy else ""
         forced = " (two groups were asked for, not found)" if self.two_groups == "asked for" else ""
         unsure = f"; {len(self.not_assessed)} not assessed" if self.not_assessed else ""
-        return printable(f"{len(self.noisy)} of {len(self.n_samples)} clients look noisy{named}{forced}{unsure}")
+        return f"{len(self.noisy)} of {len(self.n_samples)} clients look noisy{named}{forced}{unsure}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +210,7 @@ def relabel(
             fixed = relabel_features(federation.features[rows], given[rows], references, rule)
             corrected[rows], is_undecided[rows] = fixed.labels, fixed.is_undecided
     is_changed = corrected != given
-    as_given = as_column(labels)
+    as_given = as_column("labels", labels)
     names = np.empty(len(federation.classes), as_given.dtype)
     names[:] = federation.classes
     return Relabelled(
@@ -220,7 +219,7 @@ def relabel(
         is_undecided=is_undecided,
         is_changed=is_changed,
         rule=rule,
-        clients=as_column(clients),
+        clients=as_column("clients", clients),
         given=as_given,
     )
 
@@ -295,12 +294,7 @@ def _margin(scores: NDArray[np.float32], given: Labels) -> NDArray[np.float64]:
 
 
 def _checked_features(features: Any) -> Features:
-    try:
-        array = as_array(features)
-    except DataError:
-        raise
-    except ValueError:
-        raise DataError("features: the rows differ in length; give (samples, features)") from None
+    array = as_array("features", features)
     if array.ndim != 2:
         raise DataError(f"features have shape {array.shape}; expected (samples, features)")
     if array.dtype.kind not in "fiub":
@@ -321,24 +315,7 @@ def _checked_features(features: Any) -> Features:
 
 def _coded(what: str, values: Any, n: int) -> tuple[tuple[Any, ...], Labels]:
     """Return the distinct values in natural order, and the position of each entry among them, (n,)."""
-    array = as_column(values)
-    if array.shape != (n,):
-        raise DataError(f"{what} have shape {array.shape}, but there are {n} rows of features: give one for each")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise DataError(f"{what}: row {int(np.isnan(array).argmax())} is missing (nan)")
-    if array.dtype.kind not in "OUSiub":
-        advice = "; .astype(int) makes whole numbers of them" if array.dtype.kind == "f" else ""
-        raise DataError(f"{what} are {array.dtype}; give whole numbers or names{advice}")
-    codes: dict[Any, int] = {}
-    for row, entry in enumerate(entries := array.tolist()):
-        if entry is None or entry != entry or type(entry).__name__ == "NAType":
-            raise DataError(f"{what}: row {row} is missing ({entry})")
-        try:
-            codes.setdefault(entry, len(codes))
-        except TypeError:
-            raise DataError(f"{what}: row {row} is a {type(entry).__name__}, which is not hashable") from None
-    rank = {text: i for i, text in enumerate(natural_order(map(str, codes)))}
-    distinct = sorted(codes, key=lambda entry: rank[str(entry)])
-    position = np.empty(len(distinct), np.int64)
-    position[[codes[entry] for entry in distinct]] = np.arange(len(distinct))
-    return tuple(distinct), position[[codes[entry] for entry in entries]]
+    entries, names = named_entries(what, values, n, "rows of features")
+    distinct = tuple(sorted(names, key=lambda entry: natural_key(names[entry])))
+    position = {entry: i for i, entry in enumerate(distinct)}
+    return distinct, np.array([position[entry] for entry in entries], np.int64)

@@ -18,23 +18,26 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Names: TypeAlias = npt.NDArray[np.str_]  # (n,) client name of each sample
 
 
-def as_array(values: Any) -> npt.NDArray[Any]:
+def as_array(what: str, values: Any) -> npt.NDArray[Any]:
     """Return a NumPy array of an array, a torch tensor (on any device), a pandas table or column, or a list."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if str(values.dtype) == "torch.bfloat16" else values  # NumPy has no such type
     if np.ma.is_masked(values):
-        raise DataError("arrays with masked entries are not taken: leave these samples out")
-    return np.asarray(values)
+        raise DataError(f"{what} have masked entries: leave these samples out")
+    try:
+        if hasattr(values, "detach"):
+            values = values.detach().cpu()
+            values = values.float() if str(values.dtype) == "torch.bfloat16" else values  # NumPy has no such type
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as problem:  # uneven rows, or a tensor without numbers
+        raise DataError(f"{what} cannot be read as an array: {problem}") from None
 
 
-def as_column(values: Any) -> npt.NDArray[Any]:
+def as_column(what: str, values: Any) -> npt.NDArray[Any]:
     """Return one entry per sample, (n,), also where the entries themselves are tuples."""
     if isinstance(values, list) and any(isinstance(entry, tuple) for entry in values):
         column = np.empty(len(values), object)
         column[:] = values
         return column
-    return as_array(values)
+    return as_array(what, values)
 
 
 def fingerprint(**parts: npt.NDArray[np.generic] | tuple[str, ...]) -> str:

@@ -22,18 +22,10 @@ def augment(images: Tensor, *, crop_padding: int, flip: bool, generator: Generat
 
     Parameters
     ----------
-    images
-        (n, channels, h, w) uint8, before normalisation, so that the padding is black.
-    crop_padding
-        Pixels of black added on each side before the h × w crop; 0 for no crop.
-    flip
-        Whether to mirror left and right at all.
-    generator
-        A CPU generator; `draw_crops` says what is drawn from it.
-
-    Returns
-    -------
-    (n, channels, h, w) uint8.
+    images : (n, channels, h, w) uint8, before normalisation, so that the padding is black
+    crop_padding : pixels of black added on each side before the h × w crop; 0 for no crop
+    flip : whether to mirror left and right at all
+    generator : on the CPU; `draw_crops` says what is drawn from it
     """
     _require_bytes(images)
     crops = draw_crops(len(images), crop_padding=crop_padding, flip=flip, generator=generator)
@@ -72,18 +64,9 @@ def cropped(images: Tensor, crops: Tensor, *, crop_padding: int, flip: bool) -> 
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return ``(images / 255 - mean) / std``, channel by channel.
+    """Return ``(images / 255 - mean) / std``, float32, of images (n, channels, h, w) uint8.
 
-    Parameters
-    ----------
-    images
-        (n, channels, h, w) uint8.
-    mean, std
-        One number per channel, on the scale [0, 1].
-
-    Returns
-    -------
-    (n, channels, h, w) float32.
+    mean, std : one number per channel, on the scale [0, 1]
     """
     _require_bytes(images)
     channels = images.shape[1]

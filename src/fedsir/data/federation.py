@@ -112,8 +112,8 @@ class FederatedData:
         ----------
         images : (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w), uint8, or floats in [0, 1], which become
             round(255 · value)
-        labels : (n,) the given label of each image, of any hashable kind; whole floats count as integers
-        clients : (n,) who owns each image, of any hashable kind
+        labels : (n,) the given label of each image: whole numbers, or names of any hashable kind
+        clients : (n,) who owns each image, of the same kinds
         test : images and labels to test on; if not given, a stratified fifth is held out, keyed by ``seed``
         true_labels : (n,) if known; scores need them. Held-out images are then tested against these
         class_names : the classes in order; labels are then these names, or their positions from 0. If not given, the

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsir.data.arrays import as_array
 from fedsir.data.federation import FederatedData, assemble
-from fedsir.data.naming import check_name, natural_order
+from fedsir.data.naming import named_entries, natural_order, readable_name
 from fedsir.data.npy import PIECE
 from fedsir.data.own_data import own_source
 from fedsir.data.partition import by_column
@@ -41,18 +41,18 @@ def federation_from_arrays(
     """Return what `FederatedData.from_arrays` promises."""
     if crop_padding is not None and crop_padding < 0:
         raise DataError(f"crop_padding = {crop_padding}: must be 0 or more")
-    pixels = [as_images("images", images, image_size)]
-    given = [as_names("labels", labels, len(pixels[0]))]
-    owners = as_names("clients", clients, len(pixels[0]), is_client=True)
+    pixels = [_images("images", images, image_size)]
+    given = [_names("labels", labels, len(pixels[0]))]
+    owners = _names("clients", clients, len(pixels[0]))
     if test is not None:
         if not isinstance(test, tuple | list) or len(test) != 2:
             raise DataError("test: give a pair, (images, labels)")
-        pixels.append(as_images("test images", test[0], image_size))
-        given.append(as_names("test labels", test[1], len(pixels[1])))
+        pixels.append(_images("test images", test[0], image_size))
+        given.append(_names("test labels", test[1], len(pixels[1])))
         if pixels[0].shape[1:] != pixels[1].shape[1:]:
             ours, theirs = ("×".join(map(str, some.shape[1:])) for some in pixels)
             raise DataError(f"test images are {theirs} (channels×height×width), but images are {ours}")
-    true = None if true_labels is None else as_names("true_labels", true_labels, len(pixels[0]))
+    true = None if true_labels is None else _names("true_labels", true_labels, len(pixels[0]))
     classes, position = _classes(given + ([] if true is None else [true]), class_names)
     is_test = None if test is None else np.repeat([False, True], [len(part) for part in given])
     known = given if true is None else [true, *given[1:]]
@@ -87,7 +87,7 @@ def federation_from_arrays(
     )
 
 
-def as_images(what: str, images: Any, image_size: int | Size | None) -> Images:
+def _images(what: str, images: Any, image_size: int | Size | None) -> Images:
     """Return a copy as (n, channels, h, w) uint8; see `FederatedData.from_arrays` for what is taken."""
     size = None
     if image_size is not None:
@@ -98,16 +98,16 @@ def as_images(what: str, images: Any, image_size: int | Size | None) -> Images:
             )
         size = int(sides[0]), int(sides[1])
     try:
-        array = _array(what, images)
+        array = as_array(what, images)
     except DataError:
         if not isinstance(images, list | tuple):
             raise
         array = np.empty(len(images), object)  # images whose sizes differ
-        array[:] = [_array(what, image) for image in images]
+        array[:] = [as_array(what, image) for image in images]
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"{what}: there are no rows")
     if array.dtype == object:  # a column, or a list, of images
-        parts = [_channels_last(what, _array(what, image)[None]) for image in array]
+        parts = [_channels_last(what, as_array(what, image)[None]) for image in array]
     else:
         whole = _channels_last(what, array)
         step = max(1, PIECE // max(1, whole[0].nbytes))
@@ -123,17 +123,6 @@ def as_images(what: str, images: Any, image_size: int | Size | None) -> Images:
             else f"{what} differ in form: some have {one} channel(s), some {other}"
         )
     return gather((_pixels(what, part) for part in parts), len(array), size, what)
-
-
-def _array(what: str, values: Any) -> npt.NDArray[Any]:
-    try:
-        return as_array(values)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as problem:  # rows of different lengths, or a tensor NumPy has no type for
-        raise DataError(f"{what} cannot be read as an array: {problem}") from None
 
 
 def _channels_last(what: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -168,20 +157,9 @@ def _pixels(what: str, array: npt.NDArray[Any]) -> Images:
     return scaled
 
 
-def as_names(what: str, values: Any, n: int, *, is_client: bool = False) -> list[str]:
+def _names(what: str, values: Any, n: int) -> list[str]:
     """Return one name per image for labels or clients of any hashable kind."""
-    array = _array(what, values)
-    if array.shape != (n,):
-        raise DataError(f"{what} have shape {array.shape}, but there are {n} images: give one for each")
-    names: dict[Any, str] = {}
-    entries = array.tolist()
-    for row, entry in enumerate(entries):
-        try:
-            if entry in names:
-                continue
-        except TypeError:
-            raise DataError(f"{what}: row {row} is a {type(entry).__name__}, which is not hashable") from None
-        names[entry] = _name(f"{what}: row {row}", entry, is_client)
+    entries, names = named_entries(what, values, n, "images")
     shown: dict[str, Any] = {}
     for entry, name in names.items():
         if name in shown:
@@ -190,33 +168,17 @@ def as_names(what: str, values: Any, n: int, *, is_client: bool = False) -> list
     return [names[entry] for entry in entries]
 
 
-def _name(where: str, entry: Any, is_client: bool) -> str:
-    """Return what a label or client is called."""
-    if entry is None or type(entry).__name__ in ("NAType", "NaTType") or (isinstance(entry, float) and entry != entry):
-        raise DataError(f"{where} is missing ({entry})")
-    if isinstance(entry, float):
-        if not entry.is_integer():
-            raise DataError(f"{where} is {entry:g}; a number must be a whole one")
-        entry = int(entry)
-    try:
-        name = entry.decode(errors="surrogateescape") if isinstance(entry, bytes) else str(entry)
-    except ValueError:
-        raise DataError(f"{where} is an integer of thousands of digits; name it otherwise") from None
-    check_name(where, name)
-    if is_client and not name.strip():
-        raise DataError(f"{where} has an empty name")
-    return name
-
-
 def _classes(parts: list[list[str]], class_names: Sequence[str] | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
     """Return the classes, and label → class id: by name, or by position where not all labels are names."""
     found = {word for part in parts for word in part}
-    names = natural_order(found) if class_names is None else tuple(map(str, class_names))
+    names = (
+        natural_order(found)
+        if class_names is None
+        else tuple(readable_name("class_names", name) for name in class_names)
+    )
     by_name = {name: c for c, name in enumerate(names)}
     if len(by_name) < len(names):
         raise DataError("class_names names a class twice")
-    for name in names:
-        check_name("class_names", name)
     by_position = {str(c): c for c in range(len(names))}
     for position in (by_name, by_position):
         if found <= position.keys():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsir.data.naming import class_ids
 from fedsir.data.npy import open_array
 from fedsir.errors import DataError
 
@@ -47,7 +48,7 @@ def read_labels_file(file: str, n_samples: int, class_names: Sequence[str]) -> L
         raise DataError(
             f"labels_file {path} has labels of shape {array.shape}, but there are {n_samples} training samples"
         )
-    return _class_ids(path, array, class_names)
+    return class_ids(f"labels_file {path}: labels", array, class_names)
 
 
 def _read_npy(path: Path) -> npt.NDArray[Any]:
@@ -80,21 +81,3 @@ def _read_csv(path: Path) -> npt.NDArray[Any]:
     words = np.array([row[column].strip() for row in rows], dtype=np.str_)
     is_integer = all(word.isascii() and word.removeprefix("-").isdecimal() for word in words.tolist())
     return np.array([int(word) for word in words.tolist()], dtype=np.int64) if is_integer else words
-
-
-def _class_ids(path: Path, array: npt.NDArray[Any], class_names: Sequence[str]) -> Labels:
-    if array.dtype.kind == "U":
-        position = {name: c for c, name in enumerate(class_names)}
-        unknown = sorted(set(array.tolist()) - set(position))
-        if unknown:
-            raise DataError(f"labels_file {path} holds {unknown[0]!r}, which is no class of this data set")
-        return np.array([position[name] for name in array.tolist()], np.int64)
-    if array.dtype.kind not in "iu":
-        raise DataError(f"labels_file {path} must hold integers or class names, not {array.dtype}")
-    lowest, highest = int(array.min()), int(array.max())
-    if lowest < 0 or highest >= len(class_names):
-        raise DataError(
-            f"labels_file {path} holds labels from {lowest} to {highest}, "
-            f"but classes go from 0 to {len(class_names) - 1}"
-        )
-    return array.astype(np.int64)

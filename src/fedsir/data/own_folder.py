@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedsir.data.naming import check_name, natural_order
+from fedsir.data.naming import natural_order, readable_name
 from fedsir.data.own_data import own_source, size_note
 from fedsir.data.resize import Size, fit, gather
 from fedsir.errors import DataError
@@ -63,9 +63,7 @@ class _Listing:
 
     def entries(self, parent: Path) -> list[Path]:
         """Return what lies in a folder, in natural order, without what is ignored and counted."""
-        by_name = {path.name: path for path in parent.iterdir()}
-        for name in by_name:
-            check_name(str(parent), name)
+        by_name = {readable_name(str(parent), path.name): path for path in parent.iterdir()}
         kept = []
         for name in natural_order(by_name):
             path = by_name[name]

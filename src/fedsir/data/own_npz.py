@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsir.data.naming import check_name, natural_order
+from fedsir.data.naming import class_ids, natural_order, texts_of
 from fedsir.data.npy import StoredArray, open_array
 from fedsir.data.own_data import own_source, size_note
 from fedsir.data.resize import Size, gather
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedsir.data.arrays import Images, Labels, Names
+    from fedsir.data.arrays import Images, Labels
     from fedsir.data.source import Source
 
 ARRAYS = ("images", "labels", "clients", "split", "class_names")
@@ -45,7 +45,7 @@ def load_npz(path: Path, seed: int, size: Size | None = None) -> Source:
         labels,
         class_names,
         seed=seed,
-        clients=None if "clients" not in arrays else _client_names(path, arrays["clients"]),
+        clients=None if "clients" not in arrays else np.array(texts_of(f"{path}: 'clients'", arrays["clients"])),
         is_test=None if "split" not in arrays else _is_test(path, arrays["split"]),
         notes=(*notes, *size_note(arrays["images"], size)),
     )
@@ -120,37 +120,21 @@ def _labels(
     path: Path, labels: npt.NDArray[Any], class_names: npt.NDArray[Any] | None
 ) -> tuple[Labels, tuple[str, ...]]:
     """Return class ids and class names, from integer labels or from names."""
-    names = None if class_names is None else _texts(path, "class_names", class_names.reshape(-1))
-    if names is not None and len(set(names)) < len(names):
-        raise DataError(f"{path}: 'class_names' names a class twice")
-    if labels.dtype.kind in "US":
-        words = _texts(path, "labels", labels)
-        names = names or natural_order(words)
-        position = {name: c for c, name in enumerate(names)}
-        unknown = sorted(set(words) - set(position))
-        if unknown:
-            raise DataError(f"{path}: label {unknown[0]!r} is not among 'class_names'")
-        return np.array([position[word] for word in words], np.int64), names
-    if labels.dtype.kind not in "iu":
-        raise DataError(f"{path}: 'labels' must be integers from 0, or class names, not {labels.dtype}")
-    if labels.min() < 0:
-        raise DataError(f"{path}: 'labels' must not be negative; the smallest label is {labels.min()}")
-    highest, limit = int(labels.max()), len(labels) if names is None else len(names)
-    if highest >= limit:
-        reason = f"there are only {limit} " + ("samples" if names is None else "'class_names'")
-        raise DataError(f"{path}: label {highest} is too large, as {reason}; labels count from 0 without gaps")
-    return labels.astype(np.int64), names or tuple(str(c) for c in range(highest + 1))
-
-
-def _client_names(path: Path, clients: npt.NDArray[Any]) -> Names:
-    names = _texts(path, "clients", clients)
-    if "" in names:
-        raise DataError(f"{path}: sample {names.index('')} has an empty name in 'clients'")
-    return np.array(names)
+    where = f"{path}: 'labels'"
+    if class_names is not None:
+        names = tuple(texts_of(f"{path}: 'class_names'", class_names))
+        if len(set(names)) < len(names):
+            raise DataError(f"{path}: 'class_names' names a class twice")
+    elif labels.dtype.kind in "US":
+        names = natural_order(texts_of(where, labels))
+    else:  # there are no more classes than samples
+        highest = max(0, int(labels.max())) if labels.dtype.kind in "iu" else 0
+        names = tuple(str(c) for c in range(min(highest + 1, len(labels))))
+    return class_ids(where, labels, names), names
 
 
 def _is_test(path: Path, split: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    words = _texts(path, "split", split)
+    words = texts_of(f"{path}: 'split'", split)
     for part in ("train", "test"):
         if part not in words:
             raise DataError(f"{path}: no sample has {part!r} in 'split'; leave 'split' out to hold out a fifth")
@@ -158,16 +142,3 @@ def _is_test(path: Path, split: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if other:
         raise DataError(f"{path}: 'split' holds {other[0]!r}; only 'train' and 'test' have a meaning")
     return np.array([word == "test" for word in words])
-
-
-def _texts(path: Path, name: str, array: npt.NDArray[Any]) -> tuple[str, ...]:
-    """Return the entries of a string or integer array as text."""
-    if array.dtype.kind not in "SUiu":
-        raise DataError(f"{path}: {name!r} must hold text or integers, not {array.dtype}")
-    try:
-        texts = tuple(e.decode() if isinstance(e, bytes) else str(e) for e in array.tolist())
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: {name!r} holds bytes that are not UTF-8 text") from None
-    for text in set(texts):
-        check_name(f"{path}: {name!r}", text)
-    return texts

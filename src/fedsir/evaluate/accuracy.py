@@ -46,7 +46,6 @@ def predict(
     model: torch.nn.Module,
     images: torch.Tensor,
     normalise: Callable[[torch.Tensor], torch.Tensor],
-    batch_size: int | None = None,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.int64]:
     """Return the predicted class of each image, shape (n,); -1 where the model's output is not a number.
@@ -68,18 +67,13 @@ def predict(
         )
     if len(images) == 0:
         raise ValueError("There are no images to predict.")
-    if batch_size is None:
-        batch_size = images_at_once(images)
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; it is {batch_size}.")
     # One flag per module: a layer frozen in eval mode inside a model in train mode must stay frozen.
     was_training = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
-            starts = range(0, len(images), batch_size)
-            batches = (images[start : start + batch_size].to(device) for start in starts)
-            classes = [_top_class(model(normalise(batch))) for batch in batches]
+            batches = images.split(images_at_once(images))
+            classes = [_top_class(model(normalise(batch.to(device)))) for batch in batches]
             predicted: NDArray[np.int64] = torch.cat(classes).cpu().numpy()
             return predicted
     finally:
@@ -110,34 +104,18 @@ def score(predicted: NDArray[np.integer[Any]], labels: NDArray[np.integer[Any]],
     if labels.min() < 0 or labels.max() >= n_classes:
         raise ValueError(f"labels must lie in 0..{n_classes - 1}; they span {labels.min()}..{labels.max()}.")
     correct = predicted == labels
-    if predicted.ndim == 1:
-        return _score_one(correct, labels, n_classes)
-    each = [_score_one(row, labels, n_classes) for row in correct]
-    accuracies = [report.accuracy for report in each]
+    each = np.atleast_2d(correct)  # (models, n)
+    n_by_class = np.bincount(labels, minlength=n_classes)
+    n_right = np.stack([np.bincount(labels[row], minlength=n_classes) for row in each])  # (models, classes)
+    is_tested = n_by_class > 0
+    shares = n_right[:, is_tested] / n_by_class[is_tested]  # (models, tested classes)
+    means = iter(shares.T)
+    accuracies = each.mean(axis=1)
     return AccuracyReport(
         accuracy=float(np.mean(accuracies)),
         half_width=bootstrap_half_width(correct),
-        accuracy_by_class=tuple(_mean(shares) for shares in zip(*(r.accuracy_by_class for r in each), strict=True)),
-        balanced_accuracy=float(np.mean([report.balanced_accuracy for report in each])),
+        accuracy_by_class=tuple(float(np.mean(next(means))) if tested else None for tested in is_tested),
+        balanced_accuracy=float(np.mean([np.mean(row) for row in shares])),
         n=int(labels.size),
-        spread=float(np.std(accuracies)),
+        spread=float(np.std(accuracies)) if correct.ndim == 2 else None,
     )
-
-
-def _score_one(correct: NDArray[np.bool_], labels: NDArray[np.integer[Any]], n_classes: int) -> AccuracyReport:
-    n_by_class = np.bincount(labels, minlength=n_classes)
-    n_correct_by_class = np.bincount(labels[correct], minlength=n_classes)
-    by_class = tuple(float(k / n) if n else None for k, n in zip(n_correct_by_class, n_by_class, strict=True))
-    return AccuracyReport(
-        accuracy=float(correct.mean()),
-        half_width=bootstrap_half_width(correct),
-        accuracy_by_class=by_class,
-        balanced_accuracy=float(np.mean([share for share in by_class if share is not None])),
-        n=int(labels.size),
-    )
-
-
-def _mean(shares: tuple[float | None, ...]) -> float | None:
-    """Return the mean of one class's accuracies; a class without test images has none in any model."""
-    known = [share for share in shares if share is not None]
-    return float(np.mean(known)) if known else None

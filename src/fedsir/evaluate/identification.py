@@ -55,19 +55,6 @@ def score_identification(
     not_assessed : clients the method could not assess (too few classes, no answer). They are left out of the
         scores, whether or not ``found_noisy`` names them too.
     """
-    if not clients:
-        raise ValueError("There are no clients to score.")
-    if len(set(clients)) != len(clients):
-        raise ValueError("clients holds a name twice; every client needs a name of its own.")
-    for what, names in (
-        ("true_noisy", true_noisy),
-        ("found_noisy", found_noisy),
-        ("not_assessed", not_assessed),
-    ):
-        unknown = sorted(set(names) - set(clients))
-        if unknown:
-            raise ValueError(f"{what} names clients that do not exist: {', '.join(map(repr, unknown))}.")
-
     assessed = [name for name in clients if name not in set(not_assessed)]
     noisy, found = set(true_noisy).intersection(assessed), set(found_noisy).intersection(assessed)
     false_alarms = tuple(name for name in assessed if name in found and name not in noisy)

@@ -80,7 +80,7 @@ class RelabelReport(Report):
 
 
 def score_relabeling(true: Labels | None, given: Labels, corrected: Labels) -> RelabelReport:
-    """Return what relabeling did to one set of samples.
+    """Return what relabeling did to one set of samples; without samples there are no rates.
 
     Parameters
     ----------
@@ -88,61 +88,6 @@ def score_relabeling(true: Labels | None, given: Labels, corrected: Labels) -> R
     given : (n,) given labels, before any correction.
     corrected : (n,) corrected labels.
     """
-    if given.size == 0:
-        raise ValueError("There are no labels to score.")
-    return _count(true, given, corrected)
-
-
-def score_relabeling_by_client(
-    true_by_client: Mapping[str, Labels] | None,
-    given_by_client: Mapping[str, Labels],
-    corrected_by_client: Mapping[str, Labels],
-) -> dict[str, RelabelReport]:
-    """Return one report per client, in the order of ``given_by_client``.
-
-    All mappings must name the same clients; ``true_by_client`` is None if true labels are unknown. A client
-    without samples gets a report with ``n = 0`` and no rates, for a partition may leave a client empty.
-    """
-    if not given_by_client:
-        raise ValueError("There are no clients to score.")
-    for what, labels_by_client in (("corrected", corrected_by_client), ("true", true_by_client)):
-        if labels_by_client is not None and (odd := set(labels_by_client) ^ set(given_by_client)):
-            names = ", ".join(map(repr, sorted(odd)))
-            raise ValueError(f"The {what} and the given labels do not name the same clients: {names}.")
-    reports = {}
-    for name, given in given_by_client.items():
-        true = None if true_by_client is None else true_by_client[name]
-        try:
-            reports[name] = _count(true, given, corrected_by_client[name])
-        except ValueError as error:
-            raise ValueError(f"Client {name!r}: {error}") from error
-    return reports
-
-
-def overall(report_by_client: Mapping[str, RelabelReport], clients: Iterable[str]) -> RelabelReport:
-    """Return one report over the samples of the chosen clients together, usually those that really are noisy.
-
-    Samples are pooled: a client counts by its size. With no client chosen the report has ``n = 0`` and no
-    rates. What needs true labels is None as soon as it is unknown for one of the chosen clients.
-    """
-    names = sorted(set(clients))
-    unknown = [name for name in names if name not in report_by_client]
-    if unknown:
-        raise ValueError(f"There is no relabeling report of these clients: {', '.join(map(repr, unknown))}.")
-    chosen = [report_by_client[name] for name in names]
-    return RelabelReport(
-        n=sum(report.n for report in chosen),
-        n_changed=sum(report.n_changed for report in chosen),
-        n_wrong_before=_sum_if_known(report.n_wrong_before for report in chosen),
-        n_repaired=_sum_if_known(report.n_repaired for report in chosen),
-        n_harmed=_sum_if_known(report.n_harmed for report in chosen),
-    )
-
-
-def _count(true: Labels | None, given: Labels, corrected: Labels) -> RelabelReport:
-    if given.ndim != 1 or corrected.shape != given.shape or (true is not None and true.shape != given.shape):
-        shapes = f"given {given.shape}, corrected {corrected.shape}" + ("" if true is None else f", true {true.shape}")
-        raise ValueError(f"Labels must be one-dimensional and of one length; their shapes are {shapes}.")
     n, n_changed = int(given.size), int(np.count_nonzero(corrected != given))
     if true is None:
         return RelabelReport(n, n_changed, n_wrong_before=None, n_repaired=None, n_harmed=None)
@@ -154,6 +99,22 @@ def _count(true: Labels | None, given: Labels, corrected: Labels) -> RelabelRepo
         # A changed label that is right now was wrong before: these are also the changed labels now right.
         n_repaired=int(np.count_nonzero(was_wrong & ~is_wrong)),
         n_harmed=int(np.count_nonzero(~was_wrong & is_wrong)),
+    )
+
+
+def overall(report_by_client: Mapping[str, RelabelReport], clients: Iterable[str]) -> RelabelReport:
+    """Return one report over the samples of the chosen clients together, usually those that really are noisy.
+
+    Samples are pooled: a client counts by its size. With no client chosen the report has ``n = 0`` and no
+    rates. What needs true labels is None as soon as it is unknown for one of the chosen clients.
+    """
+    chosen = [report_by_client[name] for name in set(clients)]
+    return RelabelReport(
+        n=sum(report.n for report in chosen),
+        n_changed=sum(report.n_changed for report in chosen),
+        n_wrong_before=_sum_if_known(report.n_wrong_before for report in chosen),
+        n_repaired=_sum_if_known(report.n_repaired for report in chosen),
+        n_harmed=_sum_if_known(report.n_harmed for report in chosen),
     )
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsir.evaluate.reports import Report
 from fedsir.randomness import KeyedRandom
 
 if TYPE_CHECKING:
@@ -29,16 +28,17 @@ if TYPE_CHECKING:
 # 1.00 points where the limit is 0.91. A resample costs one number, so 100 times as many bring the
 # uncertainty down to 0.3 % in a few milliseconds.
 RESAMPLES = 100_000
+SEED = 123  # of the resampling; it has nothing to do with the run's seed
 
 
 @dataclass(frozen=True)
-class Difference(Report):
+class Difference:
     """Accuracy of model a minus accuracy of model b, over test images, one run; not a spread over seeds.
 
     Attributes
     ----------
     mean : the observed difference, in [-1, 1].
-    low, high : ends of its percentile bootstrap interval.
+    low, high : ends of its 95 % percentile bootstrap interval.
     is_significant : whether the interval lies wholly on one side of zero.
     """
 
@@ -48,54 +48,28 @@ class Difference(Report):
     is_significant: bool
 
 
-def percentile_interval(
-    correct: NDArray[np.bool_], *, resamples: int = RESAMPLES, confidence: float = 0.95, seed: int = 123
-) -> tuple[float, float]:
-    """Return the (low, high) percentile bootstrap interval of the accuracy.
+def bootstrap_half_width(correct: NDArray[np.bool_]) -> float:
+    """Return the number after ± in the paper's tables: half the width of the 95 % percentile bootstrap interval.
 
-    Over test images, one run; not a spread over seeds.
+    Over test images, one run; not a spread over seeds. When all images are right (or all wrong) every resample is the
+    same and the interval has no width. That is the percentile bootstrap's known weakness, not certainty.
 
     Parameters
     ----------
     correct : (n,) bool, whether the model is right on each test image; (models, n) for the mean of several.
-    resamples : number of bootstrap resamples.
-    confidence : share of resamples inside the interval, in (0, 1).
-    seed : of the resampling; it has nothing to do with the run's seed.
-
-    Notes
-    -----
-    When all images are right (or all wrong) every resample is the same and the interval has no width. That is
-    the percentile bootstrap's known weakness, not certainty.
     """
     _check_outcomes(correct, "correct")
-    _check_settings(resamples, confidence)
     if correct.ndim == 2:
-        return _interval(_resampled_means(correct.mean(axis=0), resamples, seed, "accuracy"), confidence)
-    n = correct.size
-    rng = KeyedRandom(seed, ("bootstrap", "accuracy")).for_numpy()
-    accuracies = rng.binomial(n, np.count_nonzero(correct) / n, size=resamples) / n  # (resamples,)
-    return _interval(accuracies, confidence)
-
-
-def bootstrap_half_width(
-    correct: NDArray[np.bool_], *, resamples: int = RESAMPLES, confidence: float = 0.95, seed: int = 123
-) -> float:
-    """Return the number after ± in the paper's tables: the mean of the interval's two half-widths.
-
-    Over test images, one run; not a spread over seeds. Parameters as in `percentile_interval`.
-    """
-    low, high = percentile_interval(correct, resamples=resamples, confidence=confidence, seed=seed)
+        draws = _resampled_means(correct.mean(axis=0), "accuracy")
+    else:
+        n = correct.size
+        draws = _random("accuracy").binomial(n, np.count_nonzero(correct) / n, size=RESAMPLES) / n  # (resamples,)
+    low, high = _interval(draws)
     return (high - low) / 2  # = mean of (high - accuracy) and (accuracy - low)
 
 
 def paired_difference(
-    correct_a: NDArray[np.bool_],
-    correct_b: NDArray[np.bool_],
-    *,
-    images: NDArray[np.int64] | None = None,
-    resamples: int = RESAMPLES,
-    confidence: float = 0.95,
-    seed: int = 123,
+    correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_], *, images: NDArray[np.int64] | None = None
 ) -> Difference:
     """Return how much more accurate model a is than model b on the same test images, with an interval.
 
@@ -108,59 +82,56 @@ def paired_difference(
         the mean of several.
     images : (n,) which image each entry is about, where several runs are put one after the other: what all runs say
         about one image is drawn together, so that more runs on the same images do not count as more images.
-    resamples, confidence, seed : as in `percentile_interval`.
     """
     _check_outcomes(correct_a, "correct_a")
     _check_outcomes(correct_b, "correct_b")
-    _check_settings(resamples, confidence)
     if correct_a.shape[-1] != correct_b.shape[-1]:
         raise ValueError(
             f"correct_a has {correct_a.shape[-1]} test images and correct_b {correct_b.shape[-1]}; "
             "a paired difference needs the same images for both models."
         )
+    worth = np.atleast_2d(correct_a).mean(axis=0) - np.atleast_2d(correct_b).mean(axis=0)  # (n,)
+    mean = float(worth.mean())
     if images is not None:
-        worth = np.atleast_2d(correct_a).mean(axis=0) - np.atleast_2d(correct_b).mean(axis=0)
-        low, high = _interval(_resampled_images(worth, images, resamples, seed), confidence)
-        return Difference(float(worth.mean()), low, high, is_significant=low > 0 or high < 0)
-    if correct_a.ndim == 2 or correct_b.ndim == 2:
-        worth = np.atleast_2d(correct_a).mean(axis=0) - np.atleast_2d(correct_b).mean(axis=0)
-        low, high = _interval(_resampled_means(worth, resamples, seed, "difference"), confidence)
-        return Difference(float(worth.mean()), low, high, is_significant=low > 0 or high < 0)
-    n = correct_a.size
-    n_only_a = int(np.count_nonzero(correct_a & ~correct_b))
-    n_only_b = int(np.count_nonzero(correct_b & ~correct_a))
-    shares = np.array([n_only_a, n_only_b, n - n_only_a - n_only_b]) / n
-    rng = KeyedRandom(seed, ("bootstrap", "difference")).for_numpy()
-    counts = rng.multinomial(n, shares, size=resamples)  # (resamples, 3)
-    low, high = _interval((counts[:, 0] - counts[:, 1]) / n, confidence)
-    return Difference((n_only_a - n_only_b) / n, low, high, is_significant=low > 0 or high < 0)
+        draws = _resampled_images(worth, images)
+    elif correct_a.ndim == 2 or correct_b.ndim == 2:
+        draws = _resampled_means(worth, "difference")
+    else:
+        n, n_only_a, n_only_b = worth.size, int((worth > 0).sum()), int((worth < 0).sum())
+        shares = np.array([n_only_a, n_only_b, n - n_only_a - n_only_b]) / n
+        counts = _random("difference").multinomial(n, shares, size=RESAMPLES)  # (resamples, 3)
+        draws, mean = (counts[:, 0] - counts[:, 1]) / n, (n_only_a - n_only_b) / n
+    low, high = _interval(draws)
+    return Difference(mean, low, high, is_significant=low > 0 or high < 0)
 
 
-def _interval(draws: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-    tail = (1 - confidence) / 2
+def _random(what: str) -> np.random.Generator:
+    return KeyedRandom(SEED, ("bootstrap", what)).for_numpy()
+
+
+def _interval(draws: NDArray[np.float64]) -> tuple[float, float]:
+    # Written so: 0.025 and its complement differ from these in the last bit.
+    tail = (1 - 0.95) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def _resampled_means(worth: NDArray[np.float64], resamples: int, seed: int, what: str) -> NDArray[np.float64]:
+def _resampled_means(worth: NDArray[np.float64], what: str) -> NDArray[np.float64]:
     """Return the mean worth of an image in each resample, (resamples,); worth (n,) has few distinct values."""
     values, counts = np.unique(worth.round(12), return_counts=True)
-    rng = KeyedRandom(seed, ("bootstrap", what)).for_numpy()
-    drawn = rng.multinomial(worth.size, counts / worth.size, size=resamples)  # (resamples, values)
+    drawn = _random(what).multinomial(worth.size, counts / worth.size, size=RESAMPLES)  # (resamples, values)
     means: NDArray[np.float64] = drawn @ values / worth.size
     return means
 
 
-def _resampled_images(
-    worth: NDArray[np.float64], images: NDArray[np.int64], resamples: int, seed: int
-) -> NDArray[np.float64]:
+def _resampled_images(worth: NDArray[np.float64], images: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the mean worth of an entry in each resample of whole images, (resamples,); worth, images (n,)."""
     _, owner = np.unique(images, return_inverse=True)
     total, n_entries = np.bincount(owner, worth), np.bincount(owner)
     # Images that are alike are drawn together: the resample needs only how many of each kind there are.
     kinds, counts = np.unique(np.column_stack([total.round(12), n_entries]), axis=0, return_counts=True)
-    rng = KeyedRandom(seed, ("bootstrap", "difference of several runs")).for_numpy()
-    drawn = rng.multinomial(total.size, counts / total.size, size=resamples)  # (resamples, kinds)
+    random = _random("difference of several runs")
+    drawn = random.multinomial(total.size, counts / total.size, size=RESAMPLES)  # (resamples, kinds)
     means: NDArray[np.float64] = drawn @ kinds[:, 0] / (drawn @ kinds[:, 1])
     return means
 
@@ -174,10 +145,3 @@ def _check_outcomes(correct: NDArray[np.bool_], name: str) -> None:
         )
     if correct.size == 0:
         raise ValueError(f"{name} is empty; a bootstrap needs at least one test image.")
-
-
-def _check_settings(resamples: int, confidence: float) -> None:
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1; it is {resamples}.")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1; it is {confidence}.")

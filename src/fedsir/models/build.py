@@ -38,12 +38,7 @@ def build_model(
 
     Pretrained weights are a step of their own: `fedsir.models.weights.load_pretrained`.
 
-    Parameters
-    ----------
-    n_classes, in_channels
-        Outputs of the head and channels of the images.
-    image_size
-        Height and width of the image on which the contract is tried.
+    ``image_size`` is the height and width of the images on which the contract is tried.
     """
     cls = _model_class(config.name)
     if config.name in MODELS:

@@ -39,12 +39,9 @@ class ResNet18(nn.Module):
 
     Parameters
     ----------
-    n_classes
-        Outputs of the classifier, stored as ``fc`` (torchvision's key) and reached as ``head``.
-    in_channels
-        3 for colour, 1 for grey. A grey model's first convolution has one input channel, not three copies
-        of the image: convolution is linear, so pretrained weights summed over colour (`grey_stem`) give
-        exactly what three equal channels would, at a third of the work and without redundant parameters.
+    n_classes : outputs of the classifier, stored as ``fc`` (torchvision's key) and reached as ``head``
+    in_channels : 3 for colour, 1 for grey. Convolution is linear, so for grey images pretrained weights summed over
+        colour (`grey_stem`) give exactly what three equal channels would, at a third of the work
     """
 
     def __init__(self, n_classes: int, in_channels: int = 3) -> None:

@@ -13,19 +13,9 @@ CHANNELS = (32, 64, 32)
 class SmallCNN(nn.Module):
     """Three convolutions with batch normalisation, pooled to a coarse grid, for images from 8×8 upward.
 
-    Chosen from ten sketches of federated averaging on scikit-learn's digits (10 clients, α = 2, 15 rounds of
-    one epoch; two seeds, compared on the test images, so a guide and no benchmark). Accuracy without noise,
-    and with 80 % of the labels wrong on seven clients: this network 98.5 % and 93.6 %; the same with group
-    normalisation 97.8 % and 89.6 %; with averages for maxima 97.1 % and 90.3 %. Two wider ones with a 1×1
-    grid ended level with it or slightly above (64 channels: 99.0 % and 93.8 %; 128: 98.9 % and 94.3 %); it
-    has fewer weights than either.
-
-    Parameters
-    ----------
-    n_classes
-        Outputs of ``head``.
-    in_channels
-        Channels of the images; any number.
+    Chosen from ten sketches of federated averaging on scikit-learn's digits (10 clients, α = 2, 15 rounds of one
+    epoch; two seeds, compared on the test images, so a guide and no benchmark): group normalisation and averages
+    for maxima were less accurate, wider networks level with it or slightly above.
     """
 
     stride: ClassVar[int] = 1  # of the first two convolutions

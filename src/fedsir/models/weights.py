@@ -90,12 +90,9 @@ def load_pretrained(model: nn.Module, weights: str, data_dir: Path, *, download:
 
     Parameters
     ----------
-    weights
-        "none", "imagenet", or the path of a .safetensors or .pth file with the model's own keys.
-    data_dir
-        Where "imagenet" looks: torchvision's file first, then any safetensors file of that shape.
-    download
-        Whether "imagenet" may fetch torchvision's file into ``data_dir`` when neither is there.
+    weights : "none", "imagenet", or the path of a .safetensors or .pth file with the model's own keys
+    data_dir : where "imagenet" looks: torchvision's file first, then any safetensors file of that shape
+    download : whether "imagenet" may fetch torchvision's file into ``data_dir`` when neither is there
     """
     if weights == "none":
         return Provenance(file=None, sha256=None, kind="random", note=None)

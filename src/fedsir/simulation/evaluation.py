@@ -10,7 +10,7 @@ import numpy as np
 from fedsir.engines.wire import decode
 from fedsir.evaluate.accuracy import AccuracyReport, score
 from fedsir.evaluate.identification import IdentificationReport, score_identification
-from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling, score_relabeling_by_client
+from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,13 +84,11 @@ class Evaluator:
 
     def relabelling(self, corrected: NDArray[np.int64]) -> tuple[RelabelReport, dict[str, RelabelReport]]:
         """Score corrected labels: pooled over the clients that really are noisy, and by client."""
-        rows = {client: self.data.rows(client) for client in self.data.clients}
-        true = self.truth.true_labels
-        by_client = score_relabeling_by_client(
-            None if true is None else {client: true[r] for client, r in rows.items()},
-            {client: self.data.given_labels[r] for client, r in rows.items()},
-            {client: corrected[r] for client, r in rows.items()},
-        )
+        true, by_client = self.truth.true_labels, {}
+        for client in self.data.clients:
+            rows = self.data.rows(client)
+            own_true = None if true is None else true[rows]
+            by_client[client] = score_relabeling(own_true, self.data.given_labels[rows], corrected[rows])
         return overall(by_client, self._judged), by_client
 
 

@@ -84,15 +84,14 @@ class ClassFeatures:
     @one_thread()
     def spectrum(self, label: int) -> Spectrum:
         """Return the spectrum of one class; a class without samples has an empty one."""
-        n_samples = int(self.counts[label])
         if label not in self._grams:
             singular_values, right_vectors = _of_few(self._few(label))
-            return Spectrum(singular_values, with_fixed_sign(right_vectors), n_samples)
+            return Spectrum(singular_values, with_fixed_sign(right_vectors))
         eigenvalues, eigenvectors = np.linalg.eigh(self._grams[label])
-        rank = min(n_samples, self.n_features)
+        rank = min(int(self.counts[label]), self.n_features)
         # eigh sorts upwards; rounding can leave tiny negative eigenvalues where the true value is 0.
         singular_values = np.sqrt(eigenvalues[::-1][:rank].clip(min=0))
-        return Spectrum(singular_values, with_fixed_sign(eigenvectors.T[::-1][:rank]), n_samples)
+        return Spectrum(singular_values, with_fixed_sign(eigenvectors.T[::-1][:rank]))
 
     @one_thread()
     def leading(self, label: int) -> tuple[float, Array]:
@@ -125,14 +124,12 @@ class ClassFeatures:
 class Spectrum:
     """One class's spectrum, largest first.
 
-    singular_values : (r,), r = min(n_samples, d)
+    singular_values : (r,), r = min(samples, d)
     right_vectors : (r, d), orthonormal rows; the sign makes the largest entry positive
-    n_samples : samples behind it
     """
 
     singular_values: Array
     right_vectors: Array
-    n_samples: int
 
 
 def class_features(features: Features, labels: Labels, n_classes: int) -> ClassFeatures:

@@ -1,12 +1,11 @@
 """Bootstrap intervals over test images."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
-from fedsir.evaluate.statistics import bootstrap_half_width, paired_difference, percentile_interval
+from fedsir.evaluate.statistics import bootstrap_half_width, paired_difference
 
 
 def outcomes(n_right: int, n: int) -> np.ndarray:
@@ -21,52 +20,24 @@ def test_half_width_is_that_of_the_published_tables(accuracy, points):
     assert half_width == pytest.approx(196 * math.sqrt(accuracy * (1 - accuracy) / 10_000), abs=0.02)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_half_width_hardly_depends_on_the_resampling_seed(seed):
-    assert 100 * bootstrap_half_width(outcomes(6890, 10_000), seed=seed) == pytest.approx(0.91, abs=0.02)
-
-
 def test_three_images_by_hand():
     # Two of three right: the number right in a resample is Binomial(3, 2/3), that is 0, 1, 2, 3 with
     # probability 1/27, 6/27, 12/27, 8/27. P(0) = 0.037 > 0.025, so the 2.5 % point is 0 and the other 3.
-    correct = np.array([True, False, True])
-    assert percentile_interval(correct) == (0.0, 1.0)
-    assert bootstrap_half_width(correct) == 0.5
-    # At 80 % the tails are 0.1 each: P(0) = 0.037 < 0.1 <= P(0 or 1) = 0.259, so the lower end is 1/3.
-    assert percentile_interval(correct, confidence=0.8) == pytest.approx((1 / 3, 1.0))
+    assert bootstrap_half_width(np.array([True, False, True])) == 0.5
 
 
-def test_interval_agrees_with_resampling_the_images_themselves():
+def test_half_width_agrees_with_resampling_the_images_themselves():
     correct = outcomes(130, 200)
     indices = np.random.default_rng(0).integers(200, size=(20_000, 200))
-    expected = np.quantile(correct[indices].mean(axis=1), [0.025, 0.975])
+    low, high = np.quantile(correct[indices].mean(axis=1), [0.025, 0.975])
     # Accuracies lie on a grid of 1/200; two estimates of one quantile may fall on neighbouring points.
-    np.testing.assert_allclose(percentile_interval(correct), expected, atol=1 / 200 + 1e-12)
-
-
-def test_half_width_is_the_mean_of_the_two_half_widths():
-    correct = outcomes(95, 100)
-    low, high = percentile_interval(correct)
-    assert 0.95 - low > high - 0.95  # skewed near 1: the two half-widths differ
-    assert bootstrap_half_width(correct) == pytest.approx(((0.95 - low) + (high - 0.95)) / 2)
-
-
-def test_only_the_number_of_right_images_matters_and_the_seed_fixes_the_result():
-    forward, backward = outcomes(700, 1000), outcomes(700, 1000)[::-1]
-    assert percentile_interval(forward, resamples=50) == percentile_interval(backward, resamples=50)
-    assert percentile_interval(forward, resamples=50) != percentile_interval(forward, resamples=50, seed=1)
-
-
-def test_more_confidence_is_a_wider_interval():
-    correct = outcomes(700, 1000)
-    assert bootstrap_half_width(correct, confidence=0.99) > bootstrap_half_width(correct, confidence=0.9)
+    assert bootstrap_half_width(correct) == pytest.approx((high - low) / 2, abs=1 / 200 + 1e-12)
+    assert bootstrap_half_width(correct[::-1]) == bootstrap_half_width(correct)  # only how many are right matters
 
 
 @pytest.mark.parametrize("is_right", [True, False])
 def test_all_right_or_all_wrong_has_no_width(is_right):
-    correct = np.full(7, is_right)
-    assert percentile_interval(correct) == (float(is_right), float(is_right))
-    assert bootstrap_half_width(correct) == 0.0
+    assert bootstrap_half_width(np.full(7, is_right)) == 0.0
 
 
 def test_identical_models_differ_by_exactly_nothing():
@@ -123,20 +94,12 @@ def test_difference_interval_matches_the_normal_approximation():
     assert difference.high == pytest.approx(0.01 + half_width, abs=2e-4)
 
 
-def test_difference_is_json_ready():
-    right, wrong = np.array([True]), np.array([False])
-    written = json.loads(json.dumps(paired_difference(right, wrong).as_dict(), allow_nan=False))
-    assert written == {"mean": 1.0, "low": 1.0, "high": 1.0, "is_significant": True}
-
-
 # Image 1 is right in both models, image 2 in one of two, so that they are worth 1 and 1/2. Two images drawn with
 # replacement have the mean 1, 3/4 or 1/2, with probability 1/4, 1/2 and 1/4.
 TWO_MODELS = np.array([[True, True], [True, False]])
 
 
 def test_two_models_by_hand():
-    assert percentile_interval(TWO_MODELS) == (0.5, 1.0)
-    assert percentile_interval(TWO_MODELS, confidence=0.4) == (0.75, 0.75)  # between the quantiles 0.3 and 0.7
     assert bootstrap_half_width(TWO_MODELS) == 0.25
 
 
@@ -162,23 +125,13 @@ def test_models_that_fail_on_other_images_are_surer_together():
 
 
 def test_what_cannot_be_resampled_is_refused():
-    right = np.array([True, False, True])
-    with pytest.raises(ValueError, match="empty"):
-        bootstrap_half_width(np.array([], dtype=bool))
-    with pytest.raises(ValueError, match="correct_b is empty"):
-        paired_difference(right, np.array([], dtype=bool))
-    with pytest.raises(ValueError, match="boolean"):
-        percentile_interval(np.array([3, 1, 4]))
-    with pytest.raises(ValueError, match="one row of them per model"):
-        percentile_interval(right[None, None])
-    with pytest.raises(ValueError, match="empty"):
-        percentile_interval(np.empty((0, 3), dtype=bool))
-    with pytest.raises(ValueError, match="same images"):
-        paired_difference(right, right[:2])
-    with pytest.raises(ValueError, match="resamples"):
-        percentile_interval(right, resamples=0)
-    with pytest.raises(ValueError, match="confidence"):
-        paired_difference(right, right, confidence=95)
+    right, nothing = np.array([True, False, True]), np.array([], dtype=bool)
+    for correct, says in ((nothing, "empty"), (np.array([3, 1]), "boolean"), (right[None, None], "one row of them")):
+        with pytest.raises(ValueError, match=says):
+            bootstrap_half_width(correct)
+    for other, says in ((nothing, "correct_b is empty"), (right[:2], "same images")):
+        with pytest.raises(ValueError, match=says):
+            paired_difference(right, other)
 
 
 def test_entries_about_one_image_are_drawn_together():

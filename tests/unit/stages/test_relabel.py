@@ -25,7 +25,7 @@ INF = math.inf
 
 
 def spectrum_of(*sigma: float) -> Spectrum:
-    return Spectrum(np.array(sigma), np.eye(len(sigma)), len(sigma))
+    return Spectrum(np.array(sigma), np.eye(len(sigma)))
 
 
 def spectra(

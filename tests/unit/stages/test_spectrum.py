@@ -24,7 +24,6 @@ def test_spectrum_of_a_diagonal_matrix() -> None:
     assert spectrum.singular_values.tolist() == pytest.approx([3.0, 2.0])
     # The sign makes the largest entry positive, though the sample points to -x.
     assert np.allclose(spectrum.right_vectors, [[0, 1, 0], [1, 0, 0]])
-    assert spectrum.n_samples == 2
 
 
 def test_one_sample_is_its_own_direction() -> None:
@@ -37,7 +36,6 @@ def test_a_class_without_samples_has_an_empty_spectrum() -> None:
     spectrum = class_features(np.ones((1, 4)), np.array([0]), 2).spectrum(1)
     assert spectrum.singular_values.shape == (0,)
     assert spectrum.right_vectors.shape == (0, 4)
-    assert spectrum.n_samples == 0
 
 
 def test_rounding_below_zero_does_not_become_nan() -> None:
