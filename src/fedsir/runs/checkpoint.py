@@ -54,7 +54,10 @@ def from_bytes(
                 "the checkpoint was written by another version of fedsir. Go on with that one, or choose another --out."
             )
         if tree["config_sha256"] != config_sha256:
-            raise RunFolderError("the checkpoint belongs to another run. Choose another --out.")
+            raise RunFolderError(
+                "the checkpoint belongs to another run, or to a version of fedsir with other settings. Go on with that "
+                "version, or choose another --out."
+            )
         t, seconds = tree["round"], tree["seconds"]
         if type(t) is not int or t < 0 or type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
             raise ValueError("round or seconds is not a number")

@@ -127,8 +127,10 @@ def read_toml(path: Path) -> Tree:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as problem:
         raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
-    except ValueError as problem:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path} is not a TOML file: {problem}.") from None
+    except ValueError:  # Python reads no integers of thousands of digits
+        raise ConfigError(f"{path} is not a file of settings: it holds a number of thousands of digits.") from None
     except RecursionError:
         raise ConfigError(f"{path} is not a file of settings: its tables or lists are nested too deeply.") from None
 

@@ -259,7 +259,7 @@ def reading(path: Path, *, may_be_missing: bool = False) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError):
         if not may_be_missing:
             raise RunFolderError(
-                f"{path} is missing: restore it, or run the command that made its folder again."
+                f"{path} is missing: restore it from a copy, or remove its folder and run the same command again."
             ) from None
     except PermissionError as problem:
         raise RunFolderError(f"{path} cannot be read: {problem.strerror}.") from None
