@@ -80,7 +80,7 @@ def test_the_fork_server_ignores_ctrl_c_from_its_first_moment(tmp_path: Path) ->
                     if b"multiprocessing.forkserver" in (entry / "cmdline").read_bytes():
                         status = dict(line.split(":\t", 1) for line in (entry / "status").read_text().splitlines())
                         if int(status["PPid"]) == process.pid:
-                            ignored.append(int(status["SigIgn"], 16))
+                            ignored.append(int(status["SigIgn"], 16) | int(status["SigBlk"], 16))
                 except (OSError, KeyError):  # not a process, or one that ended
                     continue
             time.sleep(0.005)

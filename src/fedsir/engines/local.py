@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -145,27 +146,25 @@ class _Worker:
 
 
 def start(process: Any) -> None:
-    """Start a process of `start_method` that will not answer Ctrl-C with a traceback of its own.
+    """Start a process of `start_method`; Ctrl-C is put off until it runs, and it never gets any.
 
-    A program inherits that a signal is ignored, so it is ignored while one is launched. To wait until a fork server has
-    loaded torch takes seconds, in which Ctrl-C must count.
+    Else a fork server that still loads torch, or a worker that has half of its set-up, would answer with a traceback.
     """
-    is_forked = process._start_method == "forkserver"
-    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
+    is_main = threading.current_thread() is threading.main_thread()  # signals belong to it
+    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN or not hasattr(signal, "pthread_sigmask"):
         process.start()
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # when multiprocessing starts it, it unblocks Ctrl-C
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(1))  # here, whichever thread the system tells
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is blocked stays so in a new process
     try:
-        if is_forked:
-            from multiprocessing import forkserver  # where there is one
-
-            forkserver.ensure_running()
-        else:
-            process.start()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if is_forked:
         process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _serve(connection: Connection, spec: HostSpec) -> None:
