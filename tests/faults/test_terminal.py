@@ -55,7 +55,7 @@ def test_a_run_on_a_terminal_from_stage_one_to_its_labels(tmp_path: Path) -> Non
     assert (code, again.splitlines()[0]) == (0, f"finished earlier, nothing to do: {out}")
 
 
-@pytest.mark.parametrize("moment", ["looking for noisy clients", "round 1 of 2000: "])
+@pytest.mark.parametrize("moment", ["looking for noisy clients", " of 2000; "])
 def test_ctrl_c_is_answered_below_the_table(tmp_path: Path, moment: str) -> None:
     code, shown = on_terminal(["run", *TINY, "--rounds", "2000", "--out", str(tmp_path / "run")], stop_at=moment)
     assert code == 130

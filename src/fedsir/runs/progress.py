@@ -137,7 +137,7 @@ class LiveTable(RoundLines):
 
     def close(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            end_live(self._live)
             self._live = None
 
     def _refresh(self) -> None:
@@ -158,6 +158,14 @@ class LiveTable(RoundLines):
         for row in self._rows[-VISIBLE_ROUNDS:]:
             table.add_row(*row)
         return table
+
+
+def end_live(live: Live) -> None:
+    """Give the terminal back, also where Ctrl-C came while the table was about to take it."""
+    try:
+        live.stop()
+    except IndexError:  # rich takes back a hook that was not set yet
+        live.console.show_cursor(True)
 
 
 def _doing(progress: AskProgress, n_rounds: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.live import Live
 from rich.table import Table
 
-from fedsir.runs.progress import duration, print_line
+from fedsir.runs.progress import duration, end_live, print_line
 from fedsir.sweeps.clock import SweepClock
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SweepTable(SweepLines):
     def close(self) -> None:
         """Give the terminal back, also when a sweep is interrupted."""
         if self._live is not None:
-            self._live.stop()
+            end_live(self._live)
             self._live = None
 
     def _refresh(self) -> None:
