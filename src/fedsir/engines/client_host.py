@@ -44,20 +44,15 @@ class HostSpec:
     device: str
     store: ClientStore
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def check_workers_can_have_it(self) -> None:
+        """Refuse a method or model whose class another process could not import."""
         try:
-            code = pickle.dumps((self.method, self.template))
+            pickle.dumps((self.method, self.template))
         except (pickle.PicklingError, AttributeError, TypeError) as problem:
             raise ConfigError(
                 f"Worker processes cannot import this method or model ({problem}): put its class into a file that can "
                 "be imported, or use workers=1."
             ) from None
-        return _host_spec, (code, self.seed, self.device, self.store)
-
-
-def _host_spec(code: bytes, seed: int, device: str, store: ClientStore) -> HostSpec:
-    method, template = pickle.loads(code)  # from the process that started this one
-    return HostSpec(method, template, seed, device, store)
 
 
 class ClientHost:

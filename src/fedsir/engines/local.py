@@ -71,6 +71,7 @@ class WorkerEngine(LocalEngine):
 
     def __init__(self, spec: HostSpec, n_workers: int) -> None:
         super().__init__()
+        spec.check_workers_can_have_it()
         self._context = start_method(spec.device)
         self._spec = replace(spec, store=spec.store.shared())
         self._workers = [_Worker(self._context, self._spec) for _ in range(n_workers)]

@@ -58,7 +58,9 @@ def reply_type(task: Callable[..., Any]) -> type[Reply]:
     declared = function.__annotations__.get("return")
     if isinstance(declared, str):
         try:
-            declared = eval(declared, function.__globals__)
+            # That of the reply alone: names of the payload's types may be there for a type checker only.
+            only = type("Only", (), {"__annotations__": {"reply": declared}})
+            declared = typing.get_type_hints(only, globalns=function.__globals__)["reply"]
         except NameError as problem:
             raise TypeError(
                 f"declares a reply that cannot be found when it runs: {problem}. Import it outside TYPE_CHECKING."
