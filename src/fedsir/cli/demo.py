@@ -21,7 +21,7 @@ def demo(
     workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare FedAvg and FedSIR on noisy digits in about a minute.
+    """Compare FedAvg and FedSIR on noisy digits in about half a minute.
 
     FedSIR finds the noisy clients and repairs their labels; FedAvg trusts every label.
     """
