@@ -49,6 +49,7 @@ def test_it_names_the_noisy_clients_and_repairs_their_labels() -> None:
 
 
 def test_nobody_is_accused_where_nobody_is_noisy() -> None:
+    # Not every draw passes: of seeds 0 to 39, one (seed 0) is a false alarm of split="auto".
     features, labels, clients, _ = federation(noise_rate=0.0, seed=1)
     found = fedsir.identify(features, labels, clients)
     assert (found.noisy, found.two_groups, set(found.probability_noisy.values())) == ((), "not found", {0.0})
