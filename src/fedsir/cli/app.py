@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from fedsir import __version__
-from fedsir.cli import INTERRUPTED, Stopped, compare, demo, doctor, listing, plan, reproduce, run, show, sweep
+from fedsir.cli import INTERRUPTED, Stopped, compare, demo, doctor, flower, listing, plan, reproduce, run, show, sweep
 from fedsir.cli.terminal import forget_output, say
 from fedsir.errors import FedsirError
 
@@ -35,6 +35,7 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
+app.add_typer(flower.app, name="flower")
 
 
 def _print_version(is_wanted: bool) -> None:
