@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from dataclasses import dataclass, field, replace
-from multiprocessing import reduction
-from typing import IO, TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedsir.data.client import ClientData
-from fedsir.errors import RunFolderError
+from fedsir.engines.shared_images import shared
 
 if TYPE_CHECKING:
     from fedsir.data.arrays import Images, Index, Labels
@@ -42,7 +38,6 @@ class ClientStore:
     n_classes: int
     preprocessing: Preprocessing
     public_images: Images | None = None
-    _file: IO[bytes] | None = field(default=None, repr=False)  # holds the images, where worker processes share them
 
     @classmethod
     def of(cls, data: FederatedData) -> ClientStore:
@@ -60,22 +55,8 @@ class ClientStore:
         )
 
     def shared(self) -> ClientStore:
-        """Return the same store with its images in a file that worker processes map: in memory once for all of them.
-
-        The file has no name, so nothing is left behind however these processes end.
-        """
-        if sys.platform == "win32":  # an open file cannot be handed on there: each worker gets a copy
-            return self
-        try:
-            file = tempfile.TemporaryFile(prefix="fedsir-images-")  # noqa: SIM115 - lives as long as the store
-            file.write(np.ascontiguousarray(self.images).data)
-            file.flush()
-        except OSError as problem:
-            raise RunFolderError(
-                f"Could not write the images that workers share to {tempfile.gettempdir()}: {problem.strerror}. Make "
-                "room, name another folder for temporary files with TMPDIR, or use --workers 1."
-            ) from None
-        return replace(self, images=_mapped(file, self.images.shape), _file=file)
+        """Return the same store, small to send: worker processes map its images."""
+        return replace(self, images=shared(self.images))
 
     def client_data(self, client: str) -> ClientData:
         """Return one client's samples, copied together: a copy costs far less than a pass of training."""
@@ -102,20 +83,3 @@ class ClientStore:
 
     def _pick(self, rows: Index) -> Tensor:
         return torch.from_numpy(self.images[rows])
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._file is None:
-            return self.__dict__
-        sent = reduction.DupFd(self._file.fileno())
-        return {**self.__dict__, "images": self.images.shape, "_file": sent}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if state["_file"] is not None:
-            file = open(state["_file"].detach(), "rb")  # noqa: SIM115, PTH123 - a descriptor, kept open
-            state = {**state, "images": _mapped(file, state["images"]), "_file": file}
-        self.__dict__.update(state)
-
-
-def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Images:
-    """Return the images in a file without reading them: pages are in memory once, whoever maps them."""
-    return np.asarray(np.memmap(file, np.uint8, mode="r", shape=shape))

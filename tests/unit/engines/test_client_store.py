@@ -10,7 +10,6 @@ import torch
 
 from fedsir.data.federation import FederatedData
 from fedsir.engines.client_store import ClientStore
-from fedsir.errors import RunFolderError
 
 Deal = Callable[..., Any]
 ROWS = {"north": [4, 2, 19, 0, 3], "south": [30], "east": list(range(100, 5, -7))}
@@ -40,16 +39,4 @@ def test_each_client_sees_its_own_samples(is_sent: bool, data: FederatedData, di
 
 
 def test_workers_get_a_file_and_numbers_not_images(data: FederatedData) -> None:
-    shared = ClientStore.of(data).shared()
-    assert len(ForkingPickler.dumps(shared)) < 3000 < data.images.nbytes
-    with pytest.raises(ValueError, match="read-only"):
-        shared.images[0] = 0
-
-
-def test_no_room_for_shared_images_is_one_line(data: FederatedData, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(**_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", full)
-    with pytest.raises(RunFolderError, match=r"No space left on device\. Make room, .* TMPDIR, or use --workers 1"):
-        ClientStore.of(data).shared()
+    assert len(ForkingPickler.dumps(ClientStore.of(data).shared())) < 3000 < data.images.nbytes
