@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 # Two workers by default; `make test TEST_OPTIONS="-n 8"` on a larger machine.
 TEST_OPTIONS ?= -n 2
 READY := $(VENV)/.ready
+READY_FLOWER := $(VENV)/.ready-flower
 
-.PHONY: setup demo test test-all lint format bench results docs clean
+.PHONY: setup setup-flower demo test test-all lint format bench results docs clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -24,16 +25,23 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
+# Flower and Ray are 500 MB: tests and types need them, the demo does not.
+setup-flower: $(READY_FLOWER)
+
+$(READY_FLOWER): $(READY)
+	$(BIN)/python -m pip install --quiet $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev,flower]'
+	@touch $(READY_FLOWER)
+
 demo: setup
 	$(BIN)/fedsir demo
 
-test: setup
+test: setup-flower
 	$(BIN)/python -m pytest -m "not slow" $(TEST_OPTIONS)
 
-test-all: setup
+test-all: setup-flower
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
 
-lint: setup
+lint: setup-flower
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

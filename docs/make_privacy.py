@@ -46,7 +46,12 @@ reply. And numbers computed from data say something about the data: a model's we
 class plainly. fedsir adds no noise and no encryption of its own; these are matters of the network it runs on.
 
 What a client remembers between rounds stays with it, corrected labels among it. In a simulation everything is on one
-machine, so the evaluator can look at it and score it.
+machine, so the evaluator can look at it and score it. On real sites ([deploy.md](deploy.md)) nobody but the site can.
+
+Besides the replies below, a real site sends: once, who it is and the form of its data
+([the list](deploy.md#what-sites-agree-on));
+with each reply, the name of the version in which it keeps what it remembers, and the seconds it took; in rounds that
+are evaluated, how many of the images it held out the model got right, and how many there are.
 
 The sizes are those of CIFAR-10: {classes} classes, {features} features, a ResNet-18 of {numbers:,} numbers
 ({model_bytes} on the wire), residual subspaces of {residual rank} vectors, {images} public images per exchange. They
@@ -74,6 +79,7 @@ def cifar10() -> Example:
     module = training_model(stock, config.name, (32, 32))
     sizes = {
         "classes": 10,
+        "pairs": 45,
         "features": int(module.head.in_features),  # type: ignore[union-attr, arg-type]
         "residual rank": FedSIRConfig(name="fedsir").relabel.residual_rank,
         "images": RHFLConfig(name="rhfl").public_batch_size,
@@ -153,8 +159,11 @@ def _dtype(inner: Any, shape: Shape, meaning: str) -> torch.dtype:
 def message_bytes(declared: type[Reply], example: Example, *, is_full: bool) -> int:
     """Return the size on the wire of a reply with all its fields, or without those that may be left out."""
     tree: dict[str, Any] = {}
+    may_stay = {field.name for field in dataclasses.fields(declared) if replies.STAYS in field.metadata}
     for field in fields_of(declared, example):
         *path, name = field.name.split(".")
+        if not is_full and (path or [name])[0] in may_stay:
+            continue
         node = tree
         for part in path:
             node = node.setdefault(part, {})

@@ -14,7 +14,7 @@ labels = np.where(is_wrong, (true + rng.integers(1, 10, len(true))) % 10, true)
 
 found = fedsir.identify(features, labels, sites)
 fixed = fedsir.relabel(features, labels, sites, found)
-print(found.to_frame()[["client", "verdict", "samples", "mean"]].to_string(index=False))
+print(found.to_frame()[["client", "verdict", "samples", "noise_rate"]].to_string(index=False))
 print(fixed.to_frame().sort_values("score").head(5).to_string(index=False))
 for name, current in (("given", labels), ("corrected", fixed.labels)):
     print(f"{name} labels that are wrong: {(current != true)[np.isin(sites, found.noisy)].mean():.0%} on noisy sites")

@@ -1,4 +1,4 @@
-"""Makes the tables in results/ and in docs/results.md again, from the runs that are committed: `make results`."""
+"""Makes the tables in results/ and in the docs again, from the runs that are committed: `make results`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from fedsir.sweeps.sweep_file import read_sweep
 
 RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent
-PAGE = ROOT / "docs" / "results.md"
+PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("results", "noise", "plus"))
 
-TABLES = {  # and the folder in results/ that their runs are in
-    "table-cifar10": "cifar10-cpu",
-    "ablation": "cifar10-cpu",
-    "relabel-rules": "cifar10-cpu",
-    "figure-noise-reduction": "cifar10-cpu",
-    "figure-similarity": "cifar10-cpu",
-    "table-cifar100": "cifar100-cpu",
+TABLES = {  # by name and scale, and the folder in results/ that their runs are in
+    ("table-cifar10", "cpu"): "cifar10-cpu",
+    ("ablation", "cpu"): "cifar10-cpu",
+    ("relabel-rules", "cpu"): "cifar10-cpu",
+    ("figure-noise-reduction", "cpu"): "cifar10-cpu",
+    ("figure-similarity", "cpu"): "cifar10-cpu",
+    ("table-cifar100", "cpu"): "cifar100-cpu",
+    ("beyond", "cpu"): "cifar10-cpu",
+    ("table-cifar10", "images"): "cifar10-images",
 }
 METHODS = {variant.method: variant.title for variant in (*ROWS, REFERENCES[0])}  # of two FedNeds the one that distils
 NOISE_RATES = ("0.3", "0.6", "0.9")
@@ -46,11 +48,11 @@ def commands() -> dict[tuple[str, ...], str | None]:
         )
         for rate in NOISE_RATES
     }
-    cifar: dict[tuple[str, ...], str | None] = {
-        ("reproduce", table, "--scale", "cpu", "--no-run", "--out", f"results/{folder}"): None
-        for table, folder in TABLES.items()
+    tables: dict[tuple[str, ...], str | None] = {
+        ("reproduce", table, "--scale", scale, "--no-run", "--out", f"results/{folder}"): None
+        for (table, scale), folder in TABLES.items()
     }
-    return cifar | digits
+    return tables | digits
 
 
 def digits_results(sweep: str) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _part(file: str, heading: str | None) -> str:
 
 
 def main() -> None:
-    """Run the commands, then fill the page."""
+    """Run the commands, then fill the pages."""
     for words, file in commands().items():
         print("fedsir", *words, flush=True)
         done = subprocess.run([sys.executable, "-m", "fedsir", *words], cwd=ROOT, stdout=subprocess.PIPE, check=True)
@@ -171,7 +173,8 @@ def main() -> None:
         _write(RESULTS / f"digits/{sweep}.json", _pretty(digits_results(sweep)))
     for file, table in DIGITS_TABLES.items():
         _write(RESULTS / "digits" / file, table())
-    _write(PAGE, filled(PAGE.read_text(encoding="utf-8")))
+    for page in PAGES:
+        _write(page, filled(page.read_text(encoding="utf-8")))
 
 
 def _pretty(value: Any) -> str:

@@ -173,3 +173,32 @@ def test_help_and_version(fedsir: Callable[..., Any]) -> None:
         assert f"  {command} " in text
     assert fedsir("--version").out == f"fedsir {package.__version__}\n"
     assert "--set" in fedsir("run", "--help").out
+
+
+GUESSING = """
+from fedsir.methods.fedavg import FedAvg
+
+class Guessing(FedAvg):
+    name = "guessing"
+
+    def round(self, t, state, fed):
+        fed.record(noise_rate_by_client={client: 0.25 for client in fed.participants})
+        return super().round(t, state, fed)
+"""
+
+
+def test_estimated_noise_rates_are_scored(fedsir: Callable[..., Any]) -> None:
+    Path("guessing.py").write_text(GUESSING)
+    rate = ["--noise-rate", "0.1-0.9", "--set", "data.noisy_clients=all"]
+    words = ["run", "--method", "guessing.py:Guessing", *TINY, *ONE, *rate, "--out", "run"]
+    done = fedsir(*words)
+    assert done.code == 0, done.err
+    true = json.loads(Path("run/data.json").read_text())["noise_by_client"]
+    error = last_json(fedsir(*words, "--json").out)["noise_rate_error"]
+    assert error["max"] == pytest.approx(max(abs(rate - 0.25) for rate in true.values()))
+    assert (error["n_clients"], len(set(true.values()))) == (3, 3)
+    told = (
+        f"estimated the noise rate of 3 clients: off by {error['mean']:.3f} on average, by {error['max']:.3f} at most"
+    )
+    assert told in done.out
+    assert last_json(fedsir("plan", *words[3:-2], "--json").out)["noise_by_client"] == true

@@ -36,6 +36,8 @@ def loaded_by(*words: str) -> set[str]:
         ("list", "models"),
         ("list", "reproductions"),
         ("reproduce", "--help"),
+        ("flower", "--help"),
+        ("flower", "site", "--help"),
         ("show", "digits", "--method", "fedsir"),
     ],
     ids=" ".join,
@@ -43,7 +45,7 @@ def loaded_by(*words: str) -> set[str]:
 def test_torch_and_scikit_learn_stay_unloaded(words: tuple[str, ...]) -> None:
     loaded = loaded_by(*words)
     assert "fedsir.cli.app" in loaded  # the watch itself works
-    assert not loaded & {"torch", "sklearn", "scipy", "PIL", "safetensors", "matplotlib"}
+    assert not loaded & {"torch", "sklearn", "scipy", "PIL", "safetensors", "matplotlib", "flwr", "ray"}
 
 
 def test_importing_the_package_is_light() -> None:

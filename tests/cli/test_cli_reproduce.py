@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from fedsir.cli import INTERRUPTED
 from fedsir.models.config import IMAGENET_FILES
+from fedsir.paper.tables import TABLES
 from fedsir.runs.config import RunConfig
 from fedsir.sweeps import sweep as sweeps
 
@@ -185,3 +187,23 @@ def test_ctrl_c_says_that_it_goes_on(fedsir: Fedsir, monkeypatch: pytest.MonkeyP
     done = fedsir("sweep", "sweep.toml")
     assert done.code == INTERRUPTED
     assert "the same command goes on from the last round of each run" in done.err
+
+
+def test_the_table_beyond_the_paper(fedsir: Fedsir, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    plus, *others = TABLES["beyond"].variants
+    plus = replace(plus, settings={"method": {"preset": "paper"}})  # the table is tried, not the preset
+    monkeypatch.setitem(TABLES, "beyond", replace(TABLES["beyond"], variants=(plus, *others)))
+    part = ("reproduce", "beyond", "--alpha", "2", "--noise-rate", "0.4,0.1-0.9", "--methods", "fedavg")
+    dry = json.loads(fedsir(*part, "--seeds", "0,1", "--dry-run", "--json").out)
+    assert [run["run"].rpartition("-")[0] for run in dry["runs"]] == [
+        *("digits-fedavg-a2-asymmetric-n0.4-s0", "digits-fedavg-a2-asymmetric-n0.4-s1"),
+        *("digits-fedavg-a2-n0.1-0.9-s0", "digits-fedavg-a2-n0.1-0.9-s1"),
+    ]
+    done = fedsir(*part, "--workers", "1")
+    assert done.code == 0, done.err
+    assert "α = 2, asymmetric noise rate 0.4" in done.out and "α = 2, noise rates 0.1 to 0.9" in done.out
+    told = json.loads(fedsir("reproduce", "beyond", "--alpha", "2", "--no-run", "--json").out.splitlines()[-1])
+    found = {cell["condition"]: cell["method"] for cell in told["cells"] if cell["accuracy"] is not None}
+    assert list(found.values()) == ["fedavg", "fedavg"] and told["gain"] is None
+    assert "has no noise rate 0.5" in refused("reproduce", "beyond", "--noise-rate", "0.5")
+    assert "--noise-rate: give values" in refused("reproduce", "ablation", "--noise-rate", "0.1-0.9")

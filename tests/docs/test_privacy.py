@@ -19,7 +19,7 @@ from fedsir.methods.replies import Reply, Trained, Weights
 from fedsir.methods.reply_check import reply_type
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZES = ("classes", "features", "residual rank", "images")
+SIZES = ("classes", "pairs", "features", "residual rank", "images")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_every_task_says_when_it_is_asked(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("fedsir", {"method.relabel.every": 1, "method.identify.epochs": 1}),
+        ("fedsir", {"method.relabel.every": 1, "method.identify.epochs": 1, "method.identify.split": "pairwise"}),
         ("fednoro", {"method.identify.after": 1}),
         ("rofl", {}),
         ("rhfl", {"method.pretrain_epochs": 1}),
@@ -97,7 +97,7 @@ def test_arrays_are_sent_in_the_precision_that_the_page_counts(
     counted = set()
     for declared, tree in sent:
         for field in privacy.fields_of(declared, privacy.Example({}, dict.fromkeys(SIZES, 1))):
-            value = reduce(lambda node, part: node and node[part], field.name.split("."), tree)
+            value = reduce(lambda node, part: node and node.get(part), field.name.split("."), tree)
             if isinstance(field.example, torch.Tensor) and value is not None:
                 assert value.dtype == field.example.dtype, f"{declared.__name__}.{field.name}"
                 counted.add(field.name)

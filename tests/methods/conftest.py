@@ -41,8 +41,12 @@ class Run:
         return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def tiny_config(name: str, /, **over: Any) -> RunConfig:
-    """Return settings of two rounds over five clients with forty digits each, three of them noisy."""
+def tiny_config(method: str, /, **over: Any) -> RunConfig:
+    """Return settings of two rounds over five clients with forty digits each, three of them noisy.
+
+    method : a name, or "NAME PRESET"
+    """
+    name, _, preset = method.partition(" ")
     tree = {
         "rounds": 2,
         "data": {
@@ -54,7 +58,8 @@ def tiny_config(name: str, /, **over: Any) -> RunConfig:
             "noise_rate": 0.8,
             "noisy_clients": ["1", "2", "4"],
         },
-        "method": {"name": name, "batch_size": 16, "lr": 0.003, **QUICK.get(name, {})},
+        "method": {"name": name, "batch_size": 16, "lr": 0.003, **QUICK.get(name, {})}
+        | ({"preset": preset} if preset else {}),
     }
     return parse_config(merge(tree, over))
 
@@ -88,6 +93,7 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
         device: str = "cpu",
         progress: Silent | None = None,
         out: Path | None = None,
+        engine: str = "local",
         **over: Any,
     ) -> Run:
         config = tiny_config(name, **over)
@@ -95,7 +101,7 @@ def run_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTiny:
         with monkeypatch.context() as patch:
             if federation is not None:
                 patch.setattr("fedsir.runs.runner.load_federation", lambda *_, **__: federation)
-            where = RunTarget(folder, workers=workers, device=device, progress=progress or Silent())
+            where = RunTarget(folder, workers=workers, device=device, progress=progress or Silent(), engine=engine)
             return Run(config, run_experiment(config, where), folder)
 
     return run

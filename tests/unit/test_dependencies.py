@@ -8,7 +8,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OPTIONAL = {"pandas"}  # to_frame says what to install
+OPTIONAL = {"pandas", "flwr", "ray", "cryptography"}  # to_frame and --engine flower say what to install
 
 
 def imported_packages() -> set[str]:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import fedsir
 from fedsir.errors import DataError, FedsirError
+from fedsir.stages.pairwise import NOTHING_SHARED
+from fedsir.stages.split import PairEvidence
 
 N_CLASSES, N_CLIENTS, EACH, D = 6, 8, 120, 24
 BAD = (2, 5)
@@ -39,7 +41,12 @@ def test_it_names_the_noisy_clients_and_repairs_their_labels() -> None:
     fixed = fedsir.relabel(features, labels, clients, found)
     assert (found.noisy, found.two_groups) == (BAD, "found")
     assert set(found.clean) == set(range(N_CLIENTS)) - set(BAD) and found.not_assessed == {}
-    assert str(found) == "2 of 8 clients look noisy: 2, 5"
+    shares = {k: (labels != true)[clients == k].mean() for k in BAD}
+    assert {k: found.noise_rate[k][0] for k in BAD} == pytest.approx(shares, abs=0.06)
+    assert fixed.noise_rate == pytest.approx(shares, abs=0.06)
+    assert str(found) == "2 of 8 clients look noisy: 2 ({:.0%} wrong), 5 ({:.0%} wrong)".format(
+        *(found.noise_rate[k][0] for k in BAD)
+    )
     on_noisy = np.isin(clients, BAD)
     assert (labels != true)[on_noisy].mean() > 0.4
     assert (fixed.labels != true)[on_noisy].mean() < 0.05
@@ -49,10 +56,11 @@ def test_it_names_the_noisy_clients_and_repairs_their_labels() -> None:
 
 
 def test_nobody_is_accused_where_nobody_is_noisy() -> None:
-    # Not every draw passes: of seeds 0 to 39, one (seed 0) is a false alarm of split="auto".
-    features, labels, clients, _ = federation(noise_rate=0.0, seed=1)
+    features, labels, clients, _ = federation(noise_rate=0.0)
     found = fedsir.identify(features, labels, clients)
-    assert (found.noisy, found.two_groups, set(found.probability_noisy.values())) == ((), "not found", {0.0})
+    assert (found.noisy, found.two_groups) == ((), "not found")
+    assert max(found.probability_noisy.values()) < 0.1
+    assert max(rate for rate, _ in found.noise_rate.values()) < 0.02
     fixed = fedsir.relabel(features, labels, clients, found)
     assert not fixed.is_changed.any() and not fixed.is_undecided.any()
     forced = fedsir.identify(features, labels, clients, split="always")
@@ -63,10 +71,14 @@ def test_nobody_is_accused_where_nobody_is_noisy() -> None:
 def test_a_client_of_one_class_is_not_assessed_and_keeps_its_labels() -> None:
     features, labels, clients, _ = federation()
     clients = np.where((clients == 0) & (labels != 3), 1, clients)
-    found = fedsir.identify(features, labels, clients)
+    found = fedsir.identify(features, labels, clients, split="auto")
     assert found.not_assessed == {0: "only 1 usable class(es); two are needed"}
     assert found.verdict(0) == "not assessed" and 0 not in found.clean + found.noisy
     assert not fedsir.relabel(features, labels, clients, found).is_changed[clients == 0].any()
+    # Its labels can be judged all the same, by what that class looks like elsewhere; below 20 samples nobody tries.
+    assert fedsir.identify(features, labels, clients).noise_rate[0][0] < 0.1
+    few = (clients != 0) | (np.cumsum(clients == 0) <= 15)
+    assert list(fedsir.identify(features[few], labels[few], clients[few]).not_assessed) == [0]
 
 
 def as_words(values: np.ndarray) -> np.ndarray:
@@ -121,6 +133,27 @@ def test_frames_have_a_row_per_client_and_per_sample() -> None:
     assert samples["corrected"].tolist() == fixed.labels.tolist()
 
 
+def test_clients_may_be_compared_by_pairs_of_classes() -> None:
+    kept = np.isin(federation()[1], (0, 1, 2, 3)) | (federation()[2] != 0)  # client 0 has four classes of six
+    features, labels, clients, _ = (part[kept] for part in federation())
+    found = fedsir.identify(features, labels, clients, split="pairwise")
+    assert (found.noisy, found.two_groups, found.note) == (BAD, "found", "")
+    assert isinstance(found.evidence, PairEvidence) and found.evidence.is_convincing
+    frame = found.to_frame().set_index("client")
+    assert (frame["effect"] > 4 * frame["effect_error"]).tolist() == [k in BAD for k in range(N_CLIENTS)]
+    assert frame.loc[2, ["effect", "effect_error"]].tolist() == list(found.effects[2])
+    fixed = fedsir.relabel(features, labels, clients, found)
+    assert set(clients[fixed.is_changed]) == set(BAD)
+
+
+def test_sites_without_a_common_pair_are_compared_by_two_numbers_and_the_verdict_says_so() -> None:
+    features, labels, clients, _ = federation(noise_rate=0.0)
+    kept = (labels // 2 == clients) & (clients < 3)  # each of three sites has two classes of its own
+    found = fedsir.identify(features[kept], labels[kept], clients[kept], split="pairwise")
+    assert found.effects == {} and found.clean == (0, 1, 2)
+    assert str(found) == f"0 of 3 clients look noisy; {NOTHING_SHARED}"
+
+
 def test_without_pandas_a_frame_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     found = fedsir.identify(*federation()[:3])
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -136,13 +169,13 @@ def test_a_score_is_half_for_a_class_that_no_clean_client_has() -> None:
     assert not (fixed.labels[fixed.is_changed] == 4).any()
 
 
-def test_the_rule_follows_the_number_of_samples_per_class() -> None:
-    features, labels, clients, _ = federation()
-    few = fedsir.relabel(features, labels, clients, found=BAD)
-    assert few.rule == "direction", "20 samples a class, 24 features"
-    many = fedsir.relabel(features[:, :4], labels, clients, found=BAD)
-    assert many.rule == "agreement"
-    assert fedsir.relabel(features, labels, clients, found=BAD, rule="residual").rule == "residual"
+@pytest.mark.parametrize("rule", ["direction", "residual", "agreement"])
+def test_the_papers_rules_are_there_too(rule: Any) -> None:
+    features, labels, clients, true = federation()
+    fixed = fedsir.relabel(features, labels, clients, found=BAD, rule=rule)
+    assert fixed.rule == rule and fixed.noise_rate == {}
+    assert (fixed.labels == labels)[~np.isin(clients, BAD)].all()
+    assert fixed.score[labels != true].mean() < fixed.score[labels == true].mean()
 
 
 @pytest.mark.parametrize("factor", [1e300, 1e-300, 1.0])

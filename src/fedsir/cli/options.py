@@ -23,7 +23,10 @@ Dataset = Annotated[
     str | None, typer.Option(help="digits, cifar10, cifar100, or the path of your own folder or npz file.")
 ]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration of the partition; smaller is more uneven.")]
-NoiseRate = Annotated[float | None, typer.Option(help="Share of wrong labels on noisy clients, 0 to 1.")]
+NoiseRate = Annotated[
+    str | None,
+    typer.Option(help="Share of wrong labels on noisy clients, 0 to 1; 0.1-0.9 draws one for each.", metavar="RATE"),
+]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of every random draw.")]
 Assignments = Annotated[
@@ -34,6 +37,9 @@ Assignments = Annotated[
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Number of worker processes; it never changes the result. Default: all cores.")
+]
+Engine = Annotated[
+    str, typer.Option(help="Where clients compute: local, or flower for Flower's simulation. Same result.")
 ]
 Device = Annotated[str, typer.Option(help="Device that trains the models: cpu, cuda, cuda:1, mps.")]
 DataDir = Annotated[
@@ -51,7 +57,7 @@ def settings(
     method: str | None,
     dataset: str | None,
     alpha: float | None,
-    noise_rate: float | None,
+    noise_rate: str | None,
     rounds: int | None,
     seed: int | None,
     assignments: list[str] | None,

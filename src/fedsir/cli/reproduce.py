@@ -1,4 +1,4 @@
-"""`fedsir reproduce`: a table or figure of the paper, ours beside the paper's."""
+"""`fedsir reproduce`: a table or figure of the paper, ours beside the paper's; and our own table beyond it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from fedsir.cli import options
 from fedsir.cli.sweep import DryRun, SweepWorkers, execute, print_estimate, refuse_failures
 from fedsir.cli.terminal import say, say_files, say_json, say_table, say_text
+from fedsir.data.noise_rate import NoiseRate, parse_noise_rate
 from fedsir.errors import ConfigError, did_you_mean
 from fedsir.paper.scales import SCALES, Scale
 from fedsir.paper.tables import FIGURES, TABLES, Selection
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from fedsir.paper.results import Filled
 
 KNOWN = (*TABLES, *FIGURES)
-Value = TypeVar("Value", float, int, str)
+OWN_TABLES = {name for name, table in TABLES.items() if table.is_own}
+Value = TypeVar("Value", float, int, str, NoiseRate)
 
 
 def reproduce(
@@ -27,20 +29,24 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            help="smoke: digits, seconds. cpu: 10,000 images, 20 rounds, minutes per run. "
-            "images: 50,000 images, 20 rounds, under an hour per run. paper: 100 rounds, the paper's protocol."
+            help="smoke: digits, 4 rounds, seconds. digits: digits, 20 rounds, seconds per run. "
+            "cpu: 10,000 images, 20 rounds, minutes per run. images: 50,000 images, 20 rounds, under an hour per run. "
+            "paper: 100 rounds, the paper's protocol."
         ),
     ] = "smoke",
     alpha: Annotated[str | None, typer.Option(help="Only these values, as in 0.1,0.5.", show_default=False)] = None,
     noise_rate: Annotated[
-        str | None, typer.Option(help="Only these values, as in 0.3,0.6.", show_default=False)
+        str | None,
+        typer.Option(help="Only these values, as in 0.3,0.6; of beyond also 0.1-0.9.", show_default=False),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Only these rows, as in fedavg,fedsir.", show_default=False)
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds, as in 0,1,2. Default: 42 as in the paper, 0 at smoke.", show_default=False),
+        typer.Option(
+            help="Seeds, as in 0,1,2. Default: 42 as in the paper, 0 at smoke, 0 to 4 at digits.", show_default=False
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and run folders.")] = Path("reproduction"),
     workers: SweepWorkers = None,
@@ -53,7 +59,7 @@ def reproduce(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Reproduce a table or figure of the paper.
+    """Reproduce a table or figure of the paper, or our own table `beyond`.
 
     It runs what is missing, then shows our numbers, the paper's and the gap. Every cell is a run folder, so the same
     command goes on where it stopped. Several machines can share a table with --alpha, --noise-rate, --methods and
@@ -73,7 +79,8 @@ def reproduce(
         raise ConfigError(f"--scale: there is no {scale!r}.{did_you_mean(scale, SCALES)} Known: {', '.join(SCALES)}.")
     chosen = Selection(
         alphas=_values("--alpha", alpha, float),
-        noise_rates=_values("--noise-rate", noise_rate, float),
+        # Only a table that lists its conditions has any with a range of rates.
+        noise_rates=_values("--noise-rate", noise_rate, parse_noise_rate if what in OWN_TABLES else float),
         methods=_values("--methods", methods, str),
         seeds=_values("--seeds", seeds, int),
     )
@@ -129,15 +136,18 @@ def _show(filled: Filled, written: list[Path], *, as_json: bool) -> None:
     if as_json:
         say_json(rendering.as_json(filled) | {"files": [str(path) for path in written]})
         return
+    names = rendering.header(filled.table)
     for block in filled.blocks:
-        rows = [rendering.cells_of(line, digits=1) for line in block.lines]
+        rows = [rendering.cells_of(filled.table, line, digits=1) for line in block.lines]
         # A column without a single number (one seed has no sd, other data no paper) only takes room.
-        shown = [i for i in range(len(rendering.HEADER)) if any(row[i] != "–" for row in rows)]
-        header, *chosen = ([row[i] for i in shown] for row in (rendering.HEADER, *rows))
+        shown = [i for i in range(len(names)) if any(row[i] != "–" for row in rows)]
+        header, *chosen = ([row[i] for i in shown] for row in (names, *rows))
         say_table(header, chosen, title=rendering.heading(block))
-        if (standing := rendering.standing_line(filled, block)) is not None:
-            say_text(standing)
+        if (line := rendering.closing_line(filled, block)) is not None:
+            say_text(line)
         say("")
+    if (gain := rendering.gain_line(filled)) is not None:
+        say_text(gain)
     say_text(rendering.legend(filled), dim=True)
     say_files(written)
 
@@ -154,7 +164,7 @@ def _similarity(
 ) -> None:
     from fedsir.paper import figures
 
-    alphas, seeds = chosen.alphas or scale.alphas or (0.5,), chosen.seeds or scale.seeds
+    alphas, seeds = chosen.alphas or scale.alphas or (0.5,), chosen.seeds or scale.seeds[:1]
     if len(alphas) > 1 or len(seeds) > 1 or chosen.methods:
         raise ConfigError(
             "figure-similarity shows one client: give one --alpha and one of --seeds, and leave out --methods."
@@ -165,7 +175,8 @@ def _similarity(
             "figure-similarity has no runs to time: it trains one client once per noise rate, in seconds at smoke and "
             "in minutes at other scales."
         )
-    found, written = figures.similarity(config, scale, out, noise_rates=chosen.noise_rates, no_run=no_run, **where)
+    rates = [rate for rate in chosen.noise_rates or () if isinstance(rate, float)]
+    found, written = figures.similarity(config, scale, out, noise_rates=rates, no_run=no_run, **where)
     statistics = [
         {"noise_rate": rate, "mean": of_client.mean, "energy": of_client.energy}
         for rate, of_client in zip(found.noise_rates, found.off_diagonal, strict=True)

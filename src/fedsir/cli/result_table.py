@@ -46,6 +46,12 @@ def result_table(results: Sequence[Mapping[str, Any]]) -> None:
         if result["noisy_clients"] is not None:
             say(_verdict(result))
     for result in results:
+        if error := result.get("noise_rate_error"):
+            say(
+                f"{result['method']} estimated the noise rate of {error['n_clients']} clients: off by "
+                f"{error['mean']:.3f} on average, by {error['max']:.3f} at most"
+            )
+    for result in results:
         if n := result.get("n_relabelled"):
             what = "1 label; it is" if n == 1 else f"{n:,} labels; they are"
             say(f"{result['method']} changed {what} in {Path(result['run_dir']) / 'labels.csv'}")
@@ -59,7 +65,15 @@ def _verdict(result: Mapping[str, Any]) -> str:
     evidence, why = result["evidence"], ""
     if evidence is not None:
         how = GROUPS.get(result.get("two_groups", ""), "")  # older results do not say
-        why = f" ({how}{evidence['separation']:.1f} spreads apart, p = {evidence['p_value']:.2g})"
+        why = f" ({how}{_weight_of(evidence)})"
+    if rates := result.get("noise_rates"):
+        said = [[rate for k, rate in rates.items() if (k in noisy) == is_noisy] for is_noisy in (True, False)]
+        parts = [
+            f"{_range(some)} of {whose} labels"
+            for some, whose in zip(said, ("their", "the others'"), strict=True)
+            if some
+        ]
+        why = f" (wrong by estimate: {', '.join(parts)})"
     if noisy:
         n = len(noisy) + n_clean + len(reasons)
         verdict = f"{result['method']} called {len(noisy):,} of {n:,} clients noisy: {_names(noisy)}{why}"
@@ -67,7 +81,21 @@ def _verdict(result: Mapping[str, Any]) -> str:
         verdict = f"{result['method']} called all {n_clean:,} {'assessed ' if reasons else ''}clients clean{why}"
     for reason in dict.fromkeys(reasons.values()):
         verdict += f"; not assessed ({reason}): {_names([k for k, why_not in reasons.items() if why_not == reason])}"
-    return verdict + ("; training treats these like noisy clients" if reasons else "")
+    verdict += "; training treats these like noisy clients" if reasons else ""
+    return verdict + (f"; {note}" if (note := result.get("split_note")) else "")
+
+
+def _weight_of(evidence: Mapping[str, Any]) -> str:
+    """Return what speaks for two groups, by two numbers per client or by pairs of classes."""
+    apart = f"{evidence['separation']:.1f} spreads apart"
+    if "probability" in evidence:
+        return f"{apart} by pairs of classes, probability {evidence['probability']:.1%}"
+    return f"{apart}, p = {evidence['p_value']:.2g}"
+
+
+def _range(rates: list[float]) -> str:
+    low, high = f"{min(rates):.0%}", f"{max(rates):.0%}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _names(clients: list[str]) -> str:

@@ -32,6 +32,7 @@ def run(
     ] = None,
     workers: options.Workers = None,
     device: options.Device = "cpu",
+    engine: options.Engine = "local",
     data_dir: options.DataDir = None,
     download: options.Download = False,
     as_json: options.Json = False,
@@ -47,6 +48,7 @@ def run(
         out=out,
         workers=options.n_workers(workers),
         device=device,
+        engine=engine,
         data_dir=data_dir,
         download=download,
     )
@@ -62,6 +64,7 @@ def execute(
     out: Path | None,
     workers: int,
     device: str = "cpu",
+    engine: str = "local",
     data_dir: Path | None = None,
     download: bool = False,
 ) -> RunResult:
@@ -71,7 +74,7 @@ def execute(
     folder = out if out is not None else default_out(config)
     progress = _progress()
     try:
-        return run_experiment(config, RunTarget(folder, workers, device, data_dir, download, progress))
+        return run_experiment(config, RunTarget(folder, workers, device, data_dir, download, progress, engine))
     except KeyboardInterrupt:
         progress.close()  # first: a live table would draw over the line
         raise Stopped(f"the same command goes on from the last round in {folder}.") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsir.data.cifar_facts import CIFAR, HOME, IMAGENET_STATISTICS, N_TRAIN, Checksum, Cifar, Layout
+from fedsir.data.cifar_facts import CIFAR, HOME, IMAGENET_STATISTICS, N_IMAGES, N_TRAIN, Checksum, Cifar, Layout
 from fedsir.data.cifar_pickle import read_batch
 from fedsir.data.source import Source, make_source
 from fedsir.errors import DataError
@@ -50,18 +50,25 @@ def read_files(layout: Layout, folder: Path, checksums: Mapping[str, Checksum], 
 
     A file is read only if its checksum is the one in ``checksums``, which names the files.
     """
-    pixels, labels = [], []
+    images, labels = np.empty((N_IMAGES, 3072), np.uint8), np.empty(N_IMAGES, np.int64)
+    n = 0
     for file, checksum in checksums.items():
-        raw = _checked_bytes(folder / file, checksum)
-        if layout.kind == "binary":
-            records = np.frombuffer(raw, np.uint8).reshape(-1, cifar.label_bytes + 3072)
-            pixels.append(records[:, cifar.label_bytes :])
-            labels.append(records[:, cifar.label_bytes - 1].astype(np.int64))
-        else:
-            some_pixels, some_labels = read_batch(raw, cifar.label_key, folder / file)
-            pixels.append(some_pixels)
-            labels.append(np.array(some_labels, np.int64))
-    return np.concatenate(pixels).reshape(-1, 3, 32, 32), np.concatenate(labels)
+        n += _read_into(images[n:], labels[n:], layout, folder / file, checksum, cifar)
+    return images[:n].reshape(-1, 3, 32, 32), labels[:n]
+
+
+def _read_into(images: Images, labels: Labels, layout: Layout, path: Path, checksum: Checksum, cifar: Cifar) -> int:
+    """Fill images (m, 3072) and labels (m,) from the front with those of one file; return how many it has."""
+    raw = _checked_bytes(path, checksum)
+    classes: Images | list[int]
+    if layout.kind == "binary":
+        records = np.frombuffer(raw, np.uint8).reshape(-1, cifar.label_bytes + 3072)
+        pixels, classes = records[:, cifar.label_bytes :], records[:, cifar.label_bytes - 1]
+    else:
+        pixels, classes = read_batch(raw, cifar.label_key, path)
+    n = len(pixels)
+    images[:n], labels[:n] = pixels, classes
+    return n
 
 
 def _checked_bytes(path: Path, checksum: Checksum) -> bytes:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # What the authors of the paper normalise with, as their weights come from ImageNet.
 IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HOME = "https://www.cs.toronto.edu/~kriz"
-N_TRAIN = 50_000  # of both; the test images come after them
+N_TRAIN, N_IMAGES = 50_000, 60_000  # of both; the test images come after those for training
 
 
 class Checksum(NamedTuple):

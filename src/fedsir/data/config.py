@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from fedsir.data.noise_rate import NoiseRate, noise_rate_text, parse_noise_rate
 from fedsir.data.source import DATASETS, SMALLEST_SIDE
 
 LARGEST_SIDE = 4096  # pixels that image_size may ask for
 MOST = 10**9  # of anything that is counted
 
 Partition = Literal["auto", "dirichlet", "authors", "iid", "shards", "by_column"]
-Noise = Literal["symmetric", "pair", "asymmetric", "matrix", "file", "none"]
+Noise = Literal["symmetric", "pair", "asymmetric", "instance", "matrix", "file", "none"]
 NoisyClients = Literal["cover", "all", "none"] | int | tuple[str, ...]
 
 
@@ -97,20 +98,18 @@ class DataConfig(BaseModel):
     noise: Noise = Field(
         "symmetric",
         description="How labels of noisy clients go wrong: symmetric (any other class), pair (the next "
-        "class), asymmetric (CIFAR's look-alikes), matrix (data.transition), file (data.labels_file), none.",
+        "class), asymmetric (look-alikes of digits and CIFAR), instance (the image decides), matrix (data.transition), "
+        "file (data.labels_file), none.",
     )
     noise_draw: Literal["keyed", "authors"] = Field(
         "keyed",
         description="keyed: every client draws from its own stream; authors: exact replay of the published "
-        "draw, symmetric noise only.",
+        "draw, symmetric noise of one rate only.",
     )
-    noise_rate: float = Field(
+    noise_rate: Annotated[NoiseRate, BeforeValidator(parse_noise_rate)] = Field(
         0.0,
-        ge=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Share of each class's samples on a noisy client that get a wrong label, in [0, 1]; for "
-        "symmetric, pair and asymmetric noise.",
+        description="Share of each class's samples on a noisy client that get a wrong label, in [0, 1], or [lowest, "
+        "highest] to draw one for every noisy client; for symmetric, pair, asymmetric and instance noise.",
     )
     transition: tuple[tuple[float, ...], ...] | None = Field(
         None,
@@ -173,13 +172,20 @@ class DataConfig(BaseModel):
             raise ValueError("noise = 'file' needs data.labels_file, the path of an npz, npy or csv file")
         if self.noise != "file" and self.labels_file is not None:
             raise ValueError(f"labels_file is read only with noise = 'file', not {self.noise!r}: drop one")
-        if self.noise in ("matrix", "file", "none") and self.noise_rate > 0:
+        if self.noise in ("matrix", "file", "none") and self.noise_rate != 0:
             raise ValueError(
-                f"noise_rate = {self.noise_rate:g} is not read with noise = {self.noise!r}: drop noise, or set the "
-                "rate to 0 (--noise-rate 0)"
+                f"noise_rate = {noise_rate_text(self.noise_rate)} is not read with noise = {self.noise!r}: drop noise, "
+                "or set the rate to 0 (--noise-rate 0)"
             )
         if self.noise_draw == "authors" and self.noise not in ("symmetric", "none"):
-            raise ValueError(f"noise_draw = 'authors' replays symmetric noise only, not {self.noise!r}")
+            raise ValueError(
+                f"noise_draw = 'authors' replays symmetric noise only, not {self.noise!r}: set it to keyed"
+            )
+        if self.noise_draw == "authors" and isinstance(self.noise_rate, tuple):
+            raise ValueError(
+                "noise_draw = 'authors' replays one noise rate for all noisy clients, not "
+                f"{noise_rate_text(self.noise_rate)}: set it to keyed (--set data.noise_draw=keyed)"
+            )
         return self
 
     @property
@@ -187,4 +193,4 @@ class DataConfig(BaseModel):
         """Whether any given label may differ from the true one."""
         if self.noise == "none" or self.noisy_clients in ("none", 0):
             return False
-        return self.noise in ("matrix", "file") or self.noise_rate > 0
+        return self.noise in ("matrix", "file") or self.noise_rate != 0

@@ -10,7 +10,9 @@ from fedsir.data import noise, partition
 from fedsir.data.cover import choose_noisy_clients, default_cover_min_samples
 from fedsir.data.directory import data_directory
 from fedsir.data.federation import FederatedData, assemble
+from fedsir.data.instance_noise import instance_dependent
 from fedsir.data.labels_file import read_labels_file
+from fedsir.data.noise_rate import rate_of_client
 from fedsir.data.public import HELD_OUT, draw_public, hold_out, load_public
 from fedsir.data.source import load_source
 from fedsir.data.stratify import draw_by_class, quota_by_class
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def load_federation(
-    config: DataConfig, *, seed: int, data_dir: Path | None = None, download: bool = False
+    config: DataConfig, *, seed: int, data_dir: str | Path | None = None, download: bool = False
 ) -> FederatedData:
     """Return the federation that ``config`` describes, from where its data lie."""
     source, public = load_images(config, seed=seed, data_dir=data_dir, download=download)
@@ -34,7 +36,7 @@ def load_federation(
 
 
 def load_images(
-    config: DataConfig, *, seed: int, data_dir: Path | None = None, download: bool = False
+    config: DataConfig, *, seed: int, data_dir: str | Path | None = None, download: bool = False
 ) -> tuple[Source, Images | None]:
     """Return what `build_federation` deals: the data set, and the public images if data.public names any."""
     where = data_directory(data_dir)
@@ -62,17 +64,20 @@ def build_federation(config: DataConfig, source: Source, *, seed: int, public: I
     names, parts = _deal(config, true, owners, source, seed, random)
     counts = np.stack([np.bincount(true[part], minlength=source.n_classes) for part in parts])
     noisy: tuple[int, ...] = ()
+    rates: dict[int, float] = {}
     given = true
     if config.adds_noise:
         threshold = config.cover_min_samples or default_cover_min_samples(len(true), source.n_classes)
         chooser = random.derive("noisy clients")
         noisy = choose_noisy_clients(config.noisy_clients, names, counts, threshold, chooser)
-        given = _given_labels(config, source, kept, parts, names, noisy, seed, random)
+        rates = {k: rate_of_client(config.noise_rate, random.derive("noise rate", names[k])) for k in noisy}
+        given = _given_labels(config, source, kept, parts, names, rates, seed, random)
     is_right = {k for k in noisy if np.array_equal(given[parts[k]], true[parts[k]])}
     in_vain = [names[k] for k in noisy if k in is_right]
-    has_rate = config.adds_noise and config.noise in ("symmetric", "pair")
+    has_rate = noisy and config.noise in ("symmetric", "pair", "instance")
+    wanted = np.average(list(rates.values()), weights=[len(parts[k]) for k in noisy]) if has_rate else None
     mine = np.concatenate([parts[k] for k in noisy]) if noisy else np.empty(0, np.int64)
-    notes = noise.notes(in_vain, true[mine], given[mine], config.noise_rate if has_rate else None)
+    notes = noise.notes(in_vain, true[mine], given[mine], wanted)
 
     order = np.concatenate(parts)
     is_known = source.is_benchmark or config.adds_noise
@@ -141,19 +146,26 @@ def _given_labels(
     kept: Index,
     parts: list[Index],
     names: tuple[str, ...],
-    noisy: tuple[int, ...],
+    rates: dict[int, float],
     seed: int,
     random: KeyedRandom,
 ) -> Labels:
-    """Return the labels of all kept samples after noise on the noisy clients."""
-    true, n_classes, rate = source.train_labels[kept], source.n_classes, config.noise_rate
+    """Return the labels of all kept samples after noise; ``rates`` has the noise rate of each noisy client's number."""
+    true, n_classes = source.train_labels[kept], source.n_classes
     if config.noise_draw == "authors":
-        return noise.authors_symmetric(true, parts, noisy, n_classes, rate, seed)
+        assert isinstance(config.noise_rate, float), "one rate for all"
+        return noise.authors_symmetric(true, parts, list(rates), n_classes, config.noise_rate, seed)
+    streams = {k: random.derive("noise", names[k]) for k in rates}
+    if config.noise == "instance":
+        images, rows, projections = source.images, source.train_rows[kept], random.derive("noise projections")
+        return instance_dependent(
+            true, parts, rates, streams, images, rows, source.preprocessing, n_classes, projections
+        )
     targets = noise.pair_targets(n_classes)
     if config.noise == "asymmetric":
         if source.confused_with is None:
             raise ConfigError(
-                f"data.noise = asymmetric is defined for cifar10 and cifar100, not for {source.name}: "
+                f"data.noise = asymmetric is defined for digits, cifar10 and cifar100, not for {source.name}: "
                 "use pair, or matrix with data.transition"
             )
         targets = source.confused_with
@@ -164,8 +176,8 @@ def _given_labels(
     if config.labels_file is not None:
         from_file = read_labels_file(config.labels_file, len(source.train_labels), source.class_names)[kept]
     given = true.copy()
-    for k in noisy:
-        mine, stream = parts[k], random.derive("noise", names[k])
+    for k, rate in rates.items():
+        mine, stream = parts[k], streams[k]
         if config.noise == "symmetric":
             given[mine] = noise.symmetric(true[mine], n_classes, rate, stream)
         elif config.noise == "matrix":

@@ -8,6 +8,9 @@ from fedsir.data.source import Source, make_source
 from fedsir.data.stratify import hold_out_fifth
 from fedsir.randomness import KeyedRandom
 
+# Asymmetric noise: the usual map for handwritten digits, 2 → 7, 3 → 8, 5 ↔ 6, 7 → 1.
+CONFUSED_WITH = (0, 1, 7, 8, 4, 6, 5, 1, 8, 9)
+
 
 def load_digits(seed: int) -> Source:
     """Return the digits with a stratified fifth, keyed by ``seed``, held out for testing."""
@@ -27,4 +30,5 @@ def load_digits(seed: int) -> Source:
         flip=False,  # a mirrored digit is another sign
         crop_padding=1,
         is_benchmark=True,
+        confused_with=CONFUSED_WITH,
     )

@@ -144,7 +144,7 @@ class FederatedData:
         dataset: str | Path,
         *,
         seed: int = 0,
-        data_dir: Path | None = None,
+        data_dir: str | Path | None = None,
         download: bool = False,
         **settings: Any,
     ) -> FederatedData:

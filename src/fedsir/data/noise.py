@@ -107,14 +107,14 @@ def realised_transition(true: Labels, given: Labels, n_classes: int) -> Counts:
     return flat.reshape(n_classes, n_classes).astype(np.int64)
 
 
-def notes(in_vain: Sequence[str], true: Labels, given: Labels, rate: float | None) -> list[str]:
+def notes(in_vain: Sequence[str], true: Labels, given: Labels, wanted: float | None) -> list[str]:
     """Return what a user would not expect of the noise.
 
     Parameters
     ----------
     in_vain : clients chosen to be noisy of whose labels none turned out wrong
     true, given : (n,) labels of all noisy clients together
-    rate : the share of them that should be wrong; None if no setting says so
+    wanted : the share of them that should be wrong; None if no setting says so
     """
     if len(in_vain) > MOST_NAMES:
         first = ", ".join(map(repr, in_vain[:MOST_NAMES]))
@@ -122,10 +122,10 @@ def notes(in_vain: Sequence[str], true: Labels, given: Labels, rate: float | Non
     else:
         found = [f"client {name!r} was chosen to be noisy, but none of its labels turned out wrong" for name in in_vain]
     realised = float(np.mean(true != given)) if len(true) else 0.0
-    if rate is not None and abs(realised - rate) > RATE_TOLERANCE:
+    if wanted is not None and abs(realised - wanted) > RATE_TOLERANCE:
         found.append(
-            f"{realised:.0%} of the noisy clients' labels are wrong, not data.noise_rate = {rate:g}: each client "
-            "rounds it class by class, and many have few samples of a class"
+            f"{realised:.0%} of the noisy clients' labels are wrong, not {wanted:.0%} as data.noise_rate says: each "
+            "client rounds it class by class, and many have few samples of a class"
         )
     return found
 

@@ -59,13 +59,14 @@ class Replies(Mapping[ClientId, R], Generic[R]):
                 "command goes on from the last checkpoint."
             ) from None
 
-        size = len(data)  # `read` must not hold the bytes themselves
+        # A reply must hold neither its bytes nor this object, which would then outlive its round as a cycle.
+        size, read = len(data), self._read
 
-        def read() -> R:
+        def read_again() -> R:
             file.seek(start)
-            return self._read(file.read(size))
+            return read(file.read(size))
 
-        self._replies[client] = _on_disk(reply, read)
+        self._replies[client] = _on_disk(reply, read_again)
 
     def _append(self, data: bytes) -> tuple[IO[bytes], int]:
         """Return the file that now ends with `data`, and where they begin."""

@@ -5,22 +5,26 @@ Stage I runs once in `start`; Stages II and III run in `round`. The mathematics 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import cast
 
-import numpy as np
 from torch import Tensor, nn
 
 from fedsir.errors import MethodError
+from fedsir.methods import bayes_relabelling as bayes
+from fedsir.methods import spectral_relabelling as spectral
 from fedsir.methods.averaging import aggregation_shares, average_by_samples, average_by_shares, mean_loss
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, ServerState, client_task
 from fedsir.methods.fedsir_settings import FedSIRConfig
-from fedsir.methods.local_training import Batch, class_features_of, relabel_client, teacher_logits, train_with
-from fedsir.methods.replies import ClientId, FieldOf, Joined, Trained, Weights
+from fedsir.methods.local_training import Batch, teacher_logits, train_with
+from fedsir.methods.replies import ClientId, Joined, Trained, Weights
 from fedsir.methods.spectral_identification import SpectralIdentification
 from fedsir.models.weights import weights_of
-from fedsir.stages.relabel import ClassSpectra, References, aggregate_references, extract_spectra, fault_of
+from fedsir.stages.bayes import ClassMoments
+from fedsir.stages.relabel import ClassSpectra, fault_of
 from fedsir.stages.train import class_prior, kd_ramp, la_kd_loss, la_loss, logit_adjustment
 
 
@@ -33,13 +37,16 @@ class FedSIRState(ServerState):
 class Taught(Trained):
     """A clean client's model and, in relabelling rounds, what its classes look like.
 
-    spectra : what each class looks like, in rounds that relabel; none in others
+    spectra : what each class looks like, in rounds that relabel by a spectral rule; none in others
+    moments : sums of features, in rounds that relabel by bayes; none in others
     """
 
     spectra: ClassSpectra | None
+    moments: ClassMoments | None = None
 
     def fault(self) -> str | None:
-        return None if self.spectra is None else fault_of(self.spectra)
+        of_moments = None if self.moments is None else self.moments.fault
+        return of_moments if self.spectra is None else fault_of(self.spectra)
 
 
 @dataclass(frozen=True)
@@ -47,11 +54,15 @@ class Repaired(Trained):
     """A noisy client's model, and how far its labels were corrected.
 
     n_corrected : how many of its labels are not the given ones
-    n_undecided : for how many samples the two scores name different classes
+    n_undecided : for how many samples the two scores name different classes, or no class is probable enough
+    noise_rate : estimated share of wrong given labels, in rounds that relabel by bayes; none in others
+    doubt : expected share of corrected labels that are still wrong; none before bayes has corrected any
     """
 
     n_corrected: int
     n_undecided: int
+    noise_rate: float | None = None
+    doubt: float | None = None
 
 
 class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
@@ -74,15 +85,14 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         trusted, untrusted = frozenset(state.split.clean), frozenset(state.split.untrusted)
         clean = [k for k in fed.participants if k in trusted]
         noisy = [k for k in fed.participants if k in untrusted]
-        relabels_now = self.relabels_in(t)
-        reference = state.clean_reference if relabels_now else None
-        from_own = self.config.relabel.spectra_from == "own_model"
+        relabels_now, source = self.relabels_in(t), self.config.relabel.spectra_from
+        reference = state.clean_reference if relabels_now and source != "global_model" else None
         from_clean = fed.ask(
             self.train_clean,
             clean,
             model=state.model,
             wants_spectra=relabels_now,
-            spectra_model=None if from_own else reference,
+            spectra_model=None if source == "own_model" else reference,
         )
         broken = [k for k in clean if fed.failures.get(k, DROPPED_OUT) != DROPPED_OUT]
         if broken and not from_clean:
@@ -90,20 +100,18 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 f"Round {t}: every clean client failed, and noisy ones alone would spoil the model; "
                 f"client {broken[0]}: {fed.failures[broken[0]]}."
             )
-        references = self.gather_references(from_clean, fed) if relabels_now else None
+        references = self.stage_two.gathered(self.config.relabel, from_clean, fed) if relabels_now else None
         from_noisy = fed.ask(
             self.train_noisy,
             noisy,
             model=state.model,
             kd_weight=self.kd_weight(t),
-            references=None if references is None else vars(references),
+            references=references,
             clean_reference=None if references is None else reference,
         )
         replies: Joined[Trained] = Joined(fed.participants, from_clean, from_noisy)
-        daagg = self.config.daagg
-        shares = aggregation_shares(
-            replies, state.split.clean, is_distance_aware=daagg.enabled, distance=daagg.distance
-        )
+        shares = self.shares(replies, from_noisy, state.split.clean)
+        rates = {k: reply.noise_rate for k, reply in from_noisy.items() if reply.noise_rate is not None}
         fed.record(
             loss=mean_loss(replies),
             loss_clean=mean_loss(from_clean),
@@ -113,6 +121,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             relabelled=sum(reply.n_corrected for reply in from_noisy.values()),
             undecided=sum(reply.n_undecided for reply in from_noisy.values()),
             shares=shares,
+            **({"noise_rate_by_client": rates} if rates else {}),
         )
         return FedSIRState(
             model=average_by_shares(replies, shares) if replies else state.model,
@@ -120,9 +129,16 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             clean_reference=average_by_samples(from_clean) if from_clean else state.clean_reference,
         )
 
+    @property
+    def stage_two(self) -> ModuleType:
+        """The module with the two halves of the relabelling: taught, gathered, corrected."""
+        return bayes if self.config.relabel.rule == "bayes" else spectral
+
     def relabels_in(self, t: int) -> bool:
         """Whether round t = 1, 2, … relabels."""
         config = self.config.relabel
+        if config.count_from == "first":
+            return bool(config.enabled and t >= 1 and (t - 1) % config.every == 0)
         r = t - 1 if config.count_from == "zero" else t
         return bool(config.enabled and r > 0 and r % config.every == 0)
 
@@ -132,33 +148,17 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             return 0.0
         return kd_ramp(t - 1, peak=kd.weight, begin=kd.ramp_begin, end=kd.ramp_end)
 
-    def gather_references(self, from_clean: Mapping[ClientId, Taught], fed: Federation) -> References | None:
-        """Average the clean clients' spectra; None without any."""
-        config = self.config.relabel
-        spectra_by_client = {}
-        for k, spectra in FieldOf[Taught]("spectra", from_clean).items():
-            if spectra is None or spectra.residuals.shape[1] != config.residual_rank:
-                fed.reject(k, f"its spectra do not have {config.residual_rank} residual vectors per class")
-            else:
-                spectra_by_client[k] = spectra
-        if not spectra_by_client:
-            return None
-        counts = np.sum([spectra.counts for spectra in spectra_by_client.values()], axis=0)
-        n_features = next(iter(spectra_by_client.values())).directions.shape[1]
-        few = [int(n) for n in counts if 0 < n < n_features]
-        if few and config.rule != "direction":
-            # Directions do not suffer from it: docs/results.md has the measurement.
-            fed.record(
-                note=f"clean clients have {min(few):,} to {max(few):,} images of {len(few)} of {len(counts)} classes, "
-                f"fewer than the {n_features} features: residual subspaces say little there, and "
-                "method.relabel.rule=direction does without them"
-            )
-        return aggregate_references(
-            spectra_by_client,
-            weight=config.weight,
-            min_samples=config.min_samples,
-            min_strength=config.min_strength,
-        )
+    def shares(
+        self, replies: Mapping[ClientId, Trained], from_noisy: Mapping[ClientId, Repaired], clean: Collection[ClientId]
+    ) -> dict[ClientId, float]:
+        """Return how much each client's model counts."""
+        config = self.config.daagg
+        if not config.enabled or config.weigh_by == "distance":
+            return aggregation_shares(replies, clean, is_distance_aware=config.enabled, distance=config.distance)
+        doubt = dict.fromkeys(replies, 0.0) | {k: reply.doubt or 0.0 for k, reply in from_noisy.items()}
+        trusted = {k: reply.n_samples * (1 - doubt[k]) for k, reply in replies.items()}
+        total = sum(trusted.values())
+        return {k: share / total for k, share in trusted.items()}
 
     # ------------------------------------------------------------------ on the client
 
@@ -175,13 +175,15 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
         module = client.module(model)
         loss = train_with(self, client, module, loss_of)
-        spectra = None
+        taught = {}
         if wants_spectra:
             config = self.config.relabel
-            behind = module if spectra_model is None else client.module(spectra_model)
-            collected = class_features_of(client, behind)
-            spectra = extract_spectra(collected, config.residual_rank, config.residual, config.block_ratio)
-        return Taught(weights_of(module), len(client.data), loss, spectra=spectra)
+            if config.spectra_from == "global_model":
+                behind = client.module(model)
+            else:
+                behind = module if spectra_model is None else client.module(spectra_model)
+            taught = self.stage_two.taught(config, client, behind)
+        return Taught(weights_of(module), len(client.data), loss, **({"spectra": None} | taught))
 
     @client_task
     def train_noisy(
@@ -196,27 +198,27 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
         In rounds that relabel, first correct the labels with the references that came (Algorithm 3).
         """
-        if references is not None and clean_reference is not None:
-            corrected, is_undecided = relabel_client(
-                client,
-                client.module(clean_reference),
-                References(**{name: tensor.numpy() for name, tensor in references.items()}),
-                self.config.relabel.rule,
-            )
-            client.state |= {"corrected_labels": corrected, "is_undecided": is_undecided}
+        if references is not None:
+            behind = client.module(model if clean_reference is None else clean_reference)
+            client.state |= self.stage_two.corrected(self.config.relabel, client, behind, references)
         undecided = client.state.get("is_undecided")
         is_distilled = None if undecided is None or self.config.kd.on == "all" else undecided.to(client.device)
         adjustment = self.adjustment(client)
         teacher = client.module(model) if kd_weight > 0 else None
+        probabilities = client.state.get("label_probabilities")
+        targets = None
+        if probabilities is not None and self.config.relabel.targets == "soft":
+            targets = probabilities.to(client.device)
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
             logits = module(batch.images)
+            labels = batch.labels if targets is None else targets[batch.index]
             if teacher is None:
-                return la_loss(logits, batch.labels, adjustment)
+                return la_loss(logits, labels, adjustment)
             return la_kd_loss(
                 logits,
                 teacher_logits(teacher, batch.images),
-                batch.labels,
+                labels,
                 adjustment,
                 weight=kd_weight,
                 temperature=self.config.kd.temperature,
@@ -231,11 +233,24 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             loss,
             n_corrected=client.n_corrected,
             n_undecided=0 if undecided is None else int(undecided.sum()),
+            **self._estimates(client, has_relabelled=references is not None),
         )
+
+    @staticmethod
+    def _estimates(client: Client, *, has_relabelled: bool) -> dict[str, float]:
+        """Return what bayes says of a client's labels, as fields of `Repaired`; nothing with another rule."""
+        probabilities = client.state.get("label_probabilities")
+        if probabilities is None:
+            return {}
+        rate = float(client.state["noise_rate"])
+        doubt = {"doubt": 1 - float(probabilities.amax(dim=1).mean())}
+        return doubt | ({"noise_rate": rate} if has_relabelled and not math.isnan(rate) else {})
 
     def adjustment(self, client: Client) -> Tensor:
         """Return the logit adjustment m of this client, (C,); zeros when switched off."""
         config = self.config.la
-        labels = client.labels if config.prior == "corrected" else client.data.labels
+        labels = client.data.labels
+        if config.prior == "corrected":
+            labels = client.state.get("label_probabilities", client.labels)
         prior = class_prior(labels, client.data.n_classes)
         return logit_adjustment(prior, config.strength if config.enabled else 0.0).to(client.device)

@@ -17,8 +17,10 @@ class Identify(Settings):
     weight_decay: float = Field(5e-2, ge=0, description="L2 penalty inside Adam")
     min_class_samples: int = Field(20, ge=1, description="classes with fewer samples do not count")
     features: Literal["augmented", "plain"] = Field("augmented", description="images behind the spectra")
-    split: Literal["always", "auto"] = Field(
-        "always", description="two groups always, or only where the evidence speaks for them"
+    split: Literal["always", "auto", "pairwise", "rates"] = Field(
+        "always",
+        description="two groups always, or only where evidence speaks for them: that of two numbers per client (auto), "
+        "or of every two classes (pairwise); or by each client's noise rate",
     )
 
 
@@ -31,10 +33,17 @@ class Relabel(Settings):
 
     enabled: bool = Field(True, description="ablation switch")
     every: int = per_hundred(20, least=1, ge=1, description="rounds between relabellings (R); 20 per 100 rounds")
-    count_from: Literal["zero", "one"] = Field(
-        "zero", description="relabel when r % R = 0 for r = 1, 2, … (zero) or when t % R = 0, t = r + 1 (one)"
+    count_from: Literal["zero", "one", "first"] = Field(
+        "zero",
+        description="relabel when r % R = 0 for r = 1, 2, … (zero), when t % R = 0, t = r + 1 (one), or in rounds "
+        "t = 1, 1 + R, 1 + 2R, … (first)",
     )
-    rule: Literal["direction", "residual", "agreement"] = Field("agreement", description="which score decides")
+    rule: Literal["direction", "residual", "agreement", "bayes"] = Field(
+        "agreement", description="which spectral score decides; or bayes, which weighs features and given label"
+    )
+    targets: Literal["hard", "soft"] = Field(
+        "hard", description="what a noisy client trains on: the corrected label, or with bayes its probabilities"
+    )
     residual_rank: int = Field(12, ge=1, description="vectors of a residual subspace (L)")
     residual: Literal["after_block", "after_direction"] = Field(
         "after_block", description="where it begins: after the dominant block, or right after the direction"
@@ -43,9 +52,10 @@ class Relabel(Settings):
     weight: Literal["count_gap_share", "count"] = Field("count_gap_share", description="reliability w_{k,c}")
     min_samples: int = Field(100, ge=1, description="samples of a class a client needs to be averaged in")
     min_strength: float = Field(0.03, ge=0, description="λ₁-λ₂ below which one client speaks alone")
-    spectra_from: Literal["clean_reference", "own_model"] = Field(
+    spectra_from: Literal["clean_reference", "own_model", "global_model"] = Field(
         "clean_reference",
-        description="model whose features the spectra come from: last round's clean average, or the client's own",
+        description="model whose features the references come from: last round's clean average, the client's own, or "
+        "the model that the round begins with",
     )
 
 
@@ -78,6 +88,9 @@ class DistanceAware(Settings):
     distance: Literal["normalised", "raw"] = Field(
         "normalised", description="Σ of per-tensor norms over its maximum, or the plain norm"
     )
+    weigh_by: Literal["distance", "noise_left"] = Field(
+        "distance", description="what costs a noisy client weight: its distance, or with bayes its doubtful labels"
+    )
 
 
 # What the paper says where the authors' code, our default, does otherwise (docs/deviations.md).
@@ -97,8 +110,28 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 
 
+# What `plus` does otherwise than the authors (docs/plus.md).
+PLUS: dict[str, dict[str, Any]] = {
+    "identify": {"split": "rates"},
+    "relabel": {
+        "every": 2,
+        "count_from": "first",
+        "rule": "bayes",
+        "spectra_from": "global_model",
+        "targets": "soft",
+    },
+    "la": {"prior": "corrected"},
+    "kd": {"on": "all"},
+}
+
+
 class FedSIRConfig(SpectralConfig):
-    preset: Literal["authors", "paper"] = Field("authors", description="sets every field where code and paper differ")
+    presets = {"authors": {}, "paper": PAPER, "plus": PLUS}  # noqa: RUF012 - a class variable, declared in MethodConfig
+
+    preset: Literal["authors", "paper", "plus"] = Field(
+        "authors",
+        description="sets every field where code and paper differ; plus sets ours, which goes beyond both",
+    )
     relabel: Relabel = Relabel()
     la: LogitAdjustment = LogitAdjustment()
     kd: Distillation = Distillation()
@@ -107,10 +140,10 @@ class FedSIRConfig(SpectralConfig):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or values.get("preset") != "paper":
+        if not isinstance(values, dict):
             return values
         merged = {}
-        for group, preset in PAPER.items():
+        for group, preset in cls.presets.get(values.get("preset", "authors"), {}).items():
             said = values.get(group, {})
             if isinstance(said, Settings):  # from Python: what was said in it, not its defaults
                 said = said.model_dump(exclude_unset=True)

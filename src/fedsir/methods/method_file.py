@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ def class_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
+_LOADING = threading.RLock()  # else a thread could find a module that another one is still running
+
+
 def file_sha256(name: str) -> str:
     """Return the hash of the file behind "file.py:Class": other code is another method."""
     return hashlib.sha256(_content(name)).hexdigest()
@@ -37,17 +41,8 @@ def load(name: str) -> type[AnyMethod]:
     path, content = _path(name).resolve(), _content(name)
     # One module per path and content: asked again, the same class; after an edit, the new one.
     module_name = f"fedsir_method_{hashlib.sha256(str(path).encode() + content).hexdigest()[:16]}"
-    if module_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        assert spec is not None and spec.loader is not None, "a .py file has a loader"
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module  # dataclasses look their module up while it is being run
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as problem:
-            del sys.modules[module_name]
-            where = own_code.place_in(path, problem)
-            raise ConfigError(f"{where} cannot be run: {own_code.said(problem)}.") from problem
+    with _LOADING:
+        _ensure_loaded(module_name, path)
     found = vars(sys.modules[module_name])
     methods = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, Method)}
     wanted = class_name(name)
@@ -59,6 +54,21 @@ def load(name: str) -> type[AnyMethod]:
     own_code.check_method(method)
     method.file = f"{path}:{wanted}"
     return method
+
+
+def _ensure_loaded(module_name: str, path: Path) -> None:
+    if module_name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses look their module up while it is being run
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as problem:
+        del sys.modules[module_name]
+        where = own_code.place_in(path, problem)
+        raise ConfigError(f"{where} cannot be run: {own_code.said(problem)}.") from problem
 
 
 def rebuilt(name: str, settings: dict[str, Any]) -> AnyMethod:

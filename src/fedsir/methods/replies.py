@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 MODEL = object()  # marks a field in which the engine expects names, types and shapes of the model that was sent
+STAYS = "stays where it is None"  # in a field's metadata: a reply without it has the bytes it had before there was one
 if TYPE_CHECKING:
     from torch import Tensor
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsir.data.shapes import Shape
 from fedsir.methods import replies
-from fedsir.methods.replies import Reply, Weights
+from fedsir.methods.replies import STAYS, Reply, Weights
 
 if TYPE_CHECKING:
     from fedsir.methods.base import ServerState
@@ -33,7 +33,7 @@ class Form:
     """What a server knows that replies must fit.
 
     model : name → type and shape of each tensor of the model that is being trained
-    sizes : of axes by name: "classes", "features"
+    sizes : of axes by name: "classes", "features", and "pairs" of two different classes
     """
 
     model: dict[str, tuple[torch.dtype, torch.Size]]
@@ -41,6 +41,8 @@ class Form:
 
     @classmethod
     def of(cls, model: Weights, **sizes: int) -> Form:
+        if "classes" in sizes:
+            sizes["pairs"] = math.comb(sizes["classes"], 2)
         return cls({name: (tensor.dtype, tensor.shape) for name, tensor in model.items()}, sizes)
 
     def fault_of(self, model: Any) -> str | None:
@@ -73,7 +75,10 @@ def reply_type(task: Callable[..., Any]) -> type[Reply]:
 def to_tree(value: Any) -> Any:
     """Return a reply as a payload tree, without copying what is in it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_tree(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        values = [(field, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return {
+            field.name: to_tree(inner) for field, inner in values if inner is not None or STAYS not in field.metadata
+        }
     return value
 
 

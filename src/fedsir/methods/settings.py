@@ -52,6 +52,7 @@ class MethodConfig(Settings):
     """The method's name and the settings of local training that every method has."""
 
     needs_public: ClassVar[bool] = False  # whether the method cannot do without data.public
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}  # what each value of a field `preset` sets
 
     name: str = Field(description="which method")
     epochs: int = Field(1, ge=1, description="local epochs per round (E in the paper)")

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeVar
+
+import torch
 
 from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, Method, ServerState, client_task
+from fedsir.methods.bayes_relabelling import moments_of, scores_of
 from fedsir.methods.fedsir_settings import SpectralConfig
 from fedsir.methods.local_training import class_features_of, cross_entropy, train_with
-from fedsir.methods.replies import ClientId, Reply, Weights
+from fedsir.methods.replies import STAYS, ClientId, FieldOf, Reply, Weights
 from fedsir.models.weights import weights_of
-from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats
+from fedsir.stages.bayes import ClassMoments, Temperature
+from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats, pair_similarities
+from fedsir.stages.noise_rates import (
+    PASSES,
+    UNKNOWN,
+    NoiseRate,
+    common_temperature,
+    discriminants_of_others,
+    first_trust,
+    noise_rate,
+    split_by_noise_rates,
+    trust_by_rate,
+)
+from fedsir.stages.pairwise import PairSimilarities, split_by_pairs
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
+from fedsir.stages.train import average_models
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fedsir.data.arrays import Counts, Floats
+    from fedsir.stages.spectrum import ClassFeatures
 
 TWO_CLASSES = "Give clients samples of two classes or more (data.partition, data.alpha)"
 C = TypeVar("C", bound=SpectralConfig)
@@ -34,6 +54,7 @@ class Identified(Reply):
     n_samples : how many samples the client has
     loss : mean training loss per sample; none without training (identify.epochs = 0)
     model : the trained weights; none without training, or where the method has no use for them
+    pairs : how alike every two of its classes are; only with identify.split = pairwise
     """
 
     mean: float | None
@@ -42,11 +63,36 @@ class Identified(Reply):
     n_samples: int
     loss: float | None
     model: Weights | None
+    pairs: PairSimilarities | None = field(default=None, metadata={STAYS: True})
 
     @property
     def statistics(self) -> OffDiagonal:
         mean, energy = (math.nan if value is None else value for value in (self.mean, self.energy))
         return OffDiagonal(mean, energy, self.n_usable_classes)
+
+
+@dataclass(frozen=True)
+class Described(Reply):
+    """Sums of a client's features, where clients are split by noise rates.
+
+    moments : count and sum of the features of each class, and one matrix of second moments
+    """
+
+    moments: ClassMoments
+
+    def fault(self) -> str | None:
+        return self.moments.fault
+
+
+@dataclass(frozen=True)
+class Judged(Reply):
+    """A client's noise rate, by what the other clients' classes look like.
+
+    noise_rate : its rate, standard error, number of judged samples, and how likely its labels are by temperature; none
+        where too few could be judged
+    """
+
+    noise_rate: NoiseRate | None
 
 
 class SpectralIdentification(Method[C, S]):
@@ -59,11 +105,56 @@ class SpectralIdentification(Method[C, S]):
     def find_noisy_clients(self, fed: Federation, model: Weights) -> tuple[ClientSplit, Mapping[ClientId, Identified]]:
         """Ask everybody for two numbers and split clean from noisy; return the split and the replies."""
         replies = fed.ask(self.identify, fed.clients, model=model)
+        how = self.config.identify.split
         statistics = {k: reply.statistics for k, reply in replies.items()}
-        split = split_clients(statistics, self.config.identify.split, missing=fed.failures)
+        if how == "rates":
+            split = self.split_by_noise_rates(fed, replies, model)
+        elif how == "pairwise":
+            split = split_by_pairs(statistics, FieldOf("pairs", replies), missing=fed.failures)
+        else:
+            split = split_clients(statistics, how, missing=fed.failures)
+        if split.note:
+            fed.record(note=split.note)
         if not split.clean:
             raise self._nobody_is_clean(_reasons(split, fed.failures))
         return split, replies
+
+    def split_by_noise_rates(
+        self, fed: Federation, replies: Mapping[ClientId, Identified], model: Weights
+    ) -> ClientSplit:
+        """Ask everybody for sums of features under one model, then for the noise rate that the others' sums show."""
+        if self.config.identify.epochs > 0 and replies:
+            model = average_models(
+                (reply.model or {} for reply in replies.values()), [r.n_samples for r in replies.values()]
+            )
+        described = fed.ask(self.describe, list(replies), model=model)
+        moments = {k: reply.moments for k, reply in described.items()}
+        rates: dict[ClientId, NoiseRate | None] = {}
+        belief, noisy = UNKNOWN, None
+        trust = first_trust({k: replies[k].statistics for k in moments})
+        for _ in range(PASSES):
+            others = discriminants_of_others(moments, trust)
+            each = {k: {"references": vars(fitted)} for k, fitted in others.items()}
+            judged = fed.ask(self.judge, list(each), model=model, each=each, belief=asdict(belief))
+            # Whoever the trusted clients have too few samples to judge keeps what all of them said.
+            rates = {k: reply.noise_rate or rates.get(k) for k, reply in judged.items()}
+            belief, trust = common_temperature(rates.values()), {**trust, **trust_by_rate(rates)}
+            split = split_by_noise_rates(rates, missing=fed.failures)
+            if split.noisy == noisy:
+                break
+            noisy = split.noisy
+        known = {k: rate.rate for k, rate in rates.items() if rate is not None}
+        if not known:
+            fed.record(note="too few samples to estimate noise rates: clients are compared by their class similarities")
+            return split_clients({k: reply.statistics for k, reply in replies.items()}, "auto", missing=fed.failures)
+        fed.record(noise_rate_by_client=known)
+        if split.clean and all(rate is not None and rate.is_noisy for rate in rates.values()):
+            least = split.clean[0]
+            fed.record(
+                note=f"every client looks noisy: client {least}, the least noisy with {known[least]:.0%} wrong labels "
+                "by estimate, serves as the reference"
+            )
+        return split
 
     def _nobody_is_clean(self, why_and_what_to_do: str) -> MethodError:
         return MethodError(
@@ -73,17 +164,33 @@ class SpectralIdentification(Method[C, S]):
 
     @client_task
     def identify(self, client: Client, model: Weights) -> Identified:
-        """Train a little, send mean and energy of the class similarities; asked of everybody before round 1."""
-        similarity, loss, weights = self.class_similarity(client, model)
-        found = off_diagonal_stats(similarity)
+        """Train a little, send what class similarities amount to; asked of everybody before round 1."""
+        collected, loss, weights = self.class_features(client, model)
+        directions = class_directions(collected, self.config.identify.min_class_samples)
+        found = off_diagonal_stats(class_similarity(directions))
         mean, energy = (None if math.isnan(value) else value for value in (found.mean, found.energy))
-        return Identified(mean, energy, found.n_usable_classes, len(client.data), loss, weights)
+        pairs = pair_similarities(collected, directions) if self.config.identify.split == "pairwise" else None
+        return Identified(mean, energy, found.n_usable_classes, len(client.data), loss, weights, pairs)
 
-    def class_similarity(self, client: Client, model: Weights) -> tuple[Floats, float | None, Weights | None]:
-        """Return the class similarities of a client that has trained a little, (C, C), its loss and its model.
+    @client_task
+    def describe(self, client: Client, model: Weights) -> Described:
+        """Send sums of features by given label; asked of everybody before round 1 if split = rates."""
+        return Described(moments_of(client, client.module(model)))
 
-        The matrix stays with the client; the paper's Figure 2 shows it.
-        """
+    @client_task
+    def judge(self, client: Client, model: Weights, references: dict[str, Tensor], belief: dict[str, float]) -> Judged:
+        """Estimate the share of wrong labels by what the others' classes look like; asked after `describe`."""
+        client.state["temperature"] = torch.tensor(belief["guess"])  # what relabelling begins with
+        scores = scores_of(client, client.module(model), references)
+        return Judged(noise_rate(scores, client.data.labels.numpy(), Temperature(**belief)))
+
+    def class_similarity(self, client: Client, model: Weights) -> Floats:
+        """Return the class similarities of a client that has trained a little, (C, C), as in the paper's Figure 2."""
+        collected, _, _ = self.class_features(client, model)
+        return class_similarity(class_directions(collected, self.config.identify.min_class_samples))
+
+    def class_features(self, client: Client, model: Weights) -> tuple[ClassFeatures, float | None, Weights | None]:
+        """Train a client a little; return what is known of its classes then, its loss and its model."""
         config = self.config.identify
         module = client.module(model)
         loss = weights = None
@@ -98,8 +205,7 @@ class SpectralIdentification(Method[C, S]):
                 weight_decay=config.weight_decay,
             )
             weights = weights_of(module)
-        collected = class_features_of(client, module, is_augmented=config.features == "augmented")
-        return class_similarity(class_directions(collected, config.min_class_samples)), loss, weights
+        return class_features_of(client, module, is_augmented=config.features == "augmented"), loss, weights
 
 
 def _reasons(split: ClientSplit, failures: Mapping[ClientId, str]) -> str:

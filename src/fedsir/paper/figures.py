@@ -61,17 +61,21 @@ def noise_reduction(filled: Filled, out: Path) -> list[Path]:
     stem, folder = f"figure-noise-reduction-{filled.scale.name}", RunFolder(out)
     rows: list[tuple[object, ...]] = [("rule", "alpha", "noise_rate", "seed", "noise_before", "noise_after")]
     written = []
-    for alpha in dict.fromkeys(block.alpha for block in filled.blocks):
-        blocks = [block for block in filled.blocks if block.alpha == alpha]
+    for alpha in dict.fromkeys(block.condition.alpha for block in filled.blocks):
+        blocks = {
+            rate: block
+            for block in filled.blocks
+            if block.condition.alpha == alpha and isinstance(rate := block.condition.noise_rate, float)
+        }
         reductions: dict[str, list[list[float] | None]] = {}
-        for block in blocks:
+        for rate, block in blocks.items():
             for line in block.lines:
                 noise = [(run.seed, run["noise_before"], run["noise_after"]) for run in line.runs]
                 noise = [numbers for numbers in noise if None not in numbers]  # nobody is noisy: nothing to reduce
-                rows += [(line.name, alpha, block.noise_rate, *numbers) for numbers in noise]
+                rows += [(line.name, alpha, rate, *numbers) for numbers in noise]
                 reductions.setdefault(line.name, []).append([before - after for _, before, after in noise] or None)
         written.append(out / f"{stem}-a{alpha:g}.svg")
-        folder.write(written[-1].name, chart([block.noise_rate for block in blocks], reductions))
+        folder.write(written[-1].name, chart(list(blocks), reductions))
     folder.write(f"{stem}.csv", _csv(rows).encode())
     return [*written, out / f"{stem}.csv"]
 

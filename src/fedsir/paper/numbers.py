@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from fedsir.data.noise_rate import NoiseRate
+
 
 @dataclass(frozen=True)
 class Printed:
@@ -44,11 +46,11 @@ def printed_numbers() -> tuple[Printed, ...]:
 
 
 @cache
-def _by_cell() -> dict[tuple[str, float, str, float | None], Printed]:
+def _by_cell() -> dict[tuple[str, float, str, NoiseRate | None], Printed]:
     return {(p.table, p.alpha, p.variant, p.noise_rate): p for p in printed_numbers()}
 
 
-def printed(table: str, alpha: float, variant: str, noise_rate: float | None) -> Printed | None:
+def printed(table: str, alpha: float, variant: str, noise_rate: NoiseRate | None) -> Printed | None:
     """Return what the paper prints for a cell, None where it prints nothing."""
     cells = _by_cell()
     return cells.get((table, alpha, variant, noise_rate)) or cells.get((table, alpha, variant, None))

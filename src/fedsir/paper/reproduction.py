@@ -1,4 +1,4 @@
-"""A table of the paper, or a part of it: the runs it needs, and the files it becomes."""
+"""A table, or a part of it: the runs it needs, and the files it becomes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Reproduction:
         return self.selection.widened(self.table, self.scale, _seeds_in(self.out / "runs"))
 
     def write(self) -> list[Path]:
-        """Write Markdown, LaTeX, CSV, JSON, and an SVG of accuracy over rounds for each α and noise rate."""
+        """Write Markdown, LaTeX, CSV, JSON, and an SVG of accuracy over rounds for each condition."""
         usable_folder(self.out)
         filled = self.everything()
         stem = f"{self.table.name}-{self.scale.name}"
@@ -67,7 +67,7 @@ class Reproduction:
         for block in filled.blocks:
             curves = {line.title: [_curve(run.folder) for run in line.runs] for line in block.lines if line.runs}
             if curves:
-                name = f"{stem}-a{block.alpha:g}-n{block.noise_rate:g}.svg"
+                name = f"{stem}-{block.condition.word}.svg"
                 RunFolder(self.out).write(name, accuracy_over_rounds(curves))
                 written.append(self.out / name)
         return written

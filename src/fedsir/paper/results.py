@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedsir.paper.conditions import Condition
 from fedsir.paper.numbers import Printed, printed
 from fedsir.paper.scales import Scale
 from fedsir.paper.tables import Cell, Table
@@ -19,7 +20,7 @@ UNRANKED = frozenset(variant.name for variant in REFERENCES)
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table at one α and one noise rate.
+    """A row of a table under one condition.
 
     Attributes
     ----------
@@ -41,6 +42,14 @@ class Line:
         """Return ours minus theirs."""
         return None if self.ours is None or self.paper is None else self.ours.accuracy - self.paper.accuracy
 
+    @property
+    def noise_rate_error(self) -> tuple[float, float] | None:
+        """Return the error of estimated noise rates: mean over clients and seeds, and the largest of all."""
+        found = [error for run in self.runs if (error := run.get("noise_rate_error")) is not None]
+        if not found:
+            return None
+        return sum(error["mean"] for error in found) / len(found), max(error["max"] for error in found)
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -59,11 +68,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Block:
-    """All rows of a table at one α and one noise rate."""
+    """All rows of a table under one condition."""
 
-    alpha: float
-    noise_rate: float
+    condition: Condition
     lines: tuple[Line, ...]
+
+    def line(self, name: str) -> Line | None:
+        """Return the row of that name."""
+        return next((line for line in self.lines if line.name == name), None)
 
     def standing(self, name: str, side: str) -> Standing | None:
         """Return the rank and margin of a method, of "ours" or "paper", among the methods that both sides have.
@@ -87,7 +99,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table of the paper with what was measured."""
+    """A table with what was measured."""
 
     table: Table
     scale: Scale
@@ -101,22 +113,23 @@ class Filled:
 
 
 def fill(table: Table, scale: Scale, cells: Sequence[Cell], jobs_by_config: dict[str, Job]) -> Filled:
-    """Return the table with a block per α and noise rate that has runs; jobs are found by the hash of their settings.
+    """Return the table with a block per condition that has runs; jobs are found by the hash of their settings.
 
-    A row without noise stands beside every noise rate of its α, and alone, at rate 0, where there is nothing else.
+    A row without noise stands beside every condition of its α, and alone, at rate 0, where there is nothing else.
     """
     blocks = []
-    for alpha in dict.fromkeys(cell.alpha for cell in cells):
-        found = [(cell, _finished(cell, jobs_by_config)) for cell in cells if cell.alpha == alpha]
-        measured = dict.fromkeys(cell.noise_rate for cell, runs in found if runs)
-        noise_rates = [rate for rate in measured if rate is not None]
-        for noise_rate in noise_rates or ([0.0] if measured else []):
+    for alpha in dict.fromkeys(cell.condition.alpha for cell in cells):
+        found = [(cell, _finished(cell, jobs_by_config)) for cell in cells if cell.condition.alpha == alpha]
+        without_noise = Condition(alpha, None)
+        measured = dict.fromkeys(cell.condition for cell, runs in found if runs)
+        conditions = [condition for condition in measured if condition != without_noise]
+        for condition in conditions or ([Condition(alpha, 0.0)] if measured else []):
             rows = {
                 cell.variant.name: (cell.variant.title, runs)
                 for cell, runs in found
-                if cell.noise_rate in (noise_rate, None)
+                if cell.condition in (condition, without_noise)
             }
-            blocks.append(_block(table, scale, alpha, noise_rate, rows))
+            blocks.append(_block(table, scale, condition, rows))
     return Filled(table, scale, tuple(blocks))
 
 
@@ -125,19 +138,34 @@ def _finished(cell: Cell, jobs_by_config: dict[str, Job]) -> list[RunResult]:
     return [load_run(job.folder) for job in jobs if job.result() is not None]
 
 
-def _block(
-    table: Table, scale: Scale, alpha: float, noise_rate: float, rows: dict[str, tuple[str, list[RunResult]]]
-) -> Block:
-    base = rows.get(table.reference, ("", []))[1]
+def _block(table: Table, scale: Scale, condition: Condition, rows: dict[str, tuple[str, list[RunResult]]]) -> Block:
+    base = _base(table, {name: runs for name, (_, runs) in rows.items()})
     ours = {name: summary(runs, base) if runs else None for name, (_, runs) in rows.items()}
-    ranked = {name: row for name, row in ours.items() if row is not None and name not in UNRANKED}
+    unranked = UNRANKED.difference(table.rivals)
+    ranked = {name: row for name, row in ours.items() if row is not None and name not in unranked}
     top = max(ranked, key=lambda name: ranked[name].accuracy) if ranked else None
     lines = []
     for name, (title, runs) in rows.items():
-        theirs = printed(table.name, alpha, name, noise_rate) if scale.is_comparable else None
+        is_printed = scale.is_comparable and condition.is_plain
+        theirs = printed(table.name, condition.alpha, name, condition.noise_rate) if is_printed else None
         is_best = top is not None and name in ranked and _is_level(name, top, runs, rows[top][1])
         lines.append(Line(name, title, tuple(runs), ours[name], theirs, is_best))
-    return Block(alpha, noise_rate, tuple(lines))
+    return Block(condition, tuple(lines))
+
+
+def _base(table: Table, runs_by_name: dict[str, list[RunResult]]) -> list[RunResult]:
+    """Return the runs that all others are compared with: the reference's, or those of its best rival.
+
+    Rivals are judged by the seeds that all of them have: means over others differ by luck.
+    """
+    candidates = [runs for name in table.rivals or (table.reference,) if (runs := runs_by_name.get(name))]
+    shared = set.intersection(*({run.seed for run in runs} for runs in candidates)) if candidates else set()
+
+    def accuracy(runs: list[RunResult]) -> float:
+        counted = [run["accuracy"] for run in runs if run.seed in shared or not shared]
+        return float(sum(counted) / len(counted))
+
+    return max(candidates, key=accuracy, default=[])
 
 
 def _is_level(name: str, top: str, runs: Sequence[RunResult], best: Sequence[RunResult]) -> bool:

@@ -189,5 +189,5 @@ def _stage_one(
     host = ClientHost(HostSpec(method, model.module, config.seed, device, ClientStore.of(data)))
     with prepared(device):
         client_half = host.client(Call(client, "identify", round=0, own=nothing), nothing)
-        similarity, *_ = method.class_similarity(client_half, model.weights)
+        similarity = method.class_similarity(client_half, model.weights)
     return similarity, off_diagonal_stats(similarity)

@@ -1,4 +1,4 @@
-"""The rows of the paper's tables: methods, FedSIR without one of its parts, FedSIR with other relabel rules."""
+"""The rows of tables: methods, FedSIR without one of its parts, with other relabel rules, and with our own preset."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ WITHOUT_A_PART = (
     Variant("without-la", "w/o LA", "fedsir", {"method": {"la": {"enabled": False}}}),
     Variant("without-kd", "w/o KD", "fedsir", {"method": {"kd": {"enabled": False}}}),
     Variant("without-daagg", "w/o DaAgg", "fedsir", {"method": {"daagg": {"enabled": False}}}),
+)
+_BY_NAME = {variant.name: variant for variant in METHODS + REFERENCES}
+BEYOND = (
+    Variant("plus", "FedSIR plus", "fedsir", {"method": {"preset": "plus"}}),
+    *(_BY_NAME[name] for name in ("fedsir", "fednoro", "fedelc", "pruning", "fedavg", ALL_CLEAN)),
 )
 RULES = (
     Variant("direction", "direction alone", "fedsir", {"method": {"relabel": {"rule": "direction"}}}),

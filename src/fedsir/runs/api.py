@@ -30,6 +30,7 @@ def run(
     workers: int = 1,
     device: str = "cpu",
     data_dir: str | Path | None = None,
+    engine: str = "local",
 ) -> RunResult:
     """Run an experiment in a folder, or go on with it where it stopped.
 
@@ -44,6 +45,8 @@ def run(
         The run's folder; by default ``runs/NAME``, the same for the same settings.
     workers
         Worker processes. With more than one, call this under ``if __name__ == "__main__":``.
+    engine
+        "local", or "flower" for Flower's simulation; the result does not depend on it.
     """
     from fedsir.runs.runner import RunTarget, default_out, run_experiment
 
@@ -52,7 +55,7 @@ def run(
     where = None if data_dir is None else Path(data_dir)
     config = resolve(recipe, tree, data_dir=where)
     folder = default_out(config) if out is None else Path(out)
-    return run_experiment(config, RunTarget(folder, workers, device, where))
+    return run_experiment(config, RunTarget(folder, workers, device, where, engine=engine))
 
 
 def simulate(
@@ -68,6 +71,7 @@ def simulate(
     device: str = "cpu",
     data_dir: str | Path | None = None,
     callbacks: Sequence[Callable[[Step], None]] = (),
+    engine: str = "local",
 ) -> Simulation:
     """Return a simulation that takes a round per step; nothing is computed before the first one.
 
@@ -90,9 +94,12 @@ def simulate(
         ``if __name__ == "__main__":``, and take method and model from modules that can be imported.
     callbacks
         Functions of a step, called after each round.
+    engine
+        "local", or "flower" for Flower's simulation; the result does not depend on it.
     """
     from fedsir.data.directory import data_directory
     from fedsir.data.federation import FederatedData
+    from fedsir.engines.choice import engine_opener
     from fedsir.engines.device_settings import prepared
     from fedsir.methods.base import Method
     from fedsir.methods.registry import method_class
@@ -106,6 +113,7 @@ def simulate(
     if callable(callbacks) or not all(callable(callback) for callback in callbacks):
         raise ConfigError("callbacks: give a list of functions that take a step.")
     check_machine(workers, device)
+    open_engine = engine_opener(engine, workers)
     if isinstance(method, type) and issubclass(method, Method):
         method = method()
     is_object = isinstance(method, Method)
@@ -149,7 +157,7 @@ def simulate(
         seed=seed,
         participation=config.participation,
         dropout=config.dropout,
-        workers=workers,
         device=device,
+        open_engine=open_engine,
         listeners=(Evaluator(data, config.evaluate_every), *callbacks),
     )

@@ -41,6 +41,9 @@ class ResultFile(FileForm):
     not_assessed: dict[str, str] | None = None
     two_groups: Literal["asked for", "found", "not found"] | None = None
     evidence: dict[str, Number | None] | None = None
+    split_note: str | None = None
+    noise_rates: dict[str, Number] | None = None
+    noise_rate_error: dict[str, Number] | None = None
     bytes_up: Count = 0
     bytes_down: Count = 0
     n_relabelled: Count | None = None
@@ -60,6 +63,7 @@ class MetricsLine(FileForm):
     loss_clean: Number | None = None
     loss_noisy: Number | None = None
     relabelled: Count | None = None
+    noise_rate_by_client: dict[str, Number] | None = None
 
 
 class DataFile(FileForm):

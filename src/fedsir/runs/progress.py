@@ -27,6 +27,8 @@ MOST_FAILURES = 8  # lines about clients left out, per round
 # What clients do, in words; a task that is not here is called by its name.
 DOING = {
     "identify": "looking for noisy clients",
+    "describe": "gathering what classes look like",
+    "judge": "estimating noise rates",
     "measure_losses": "looking for noisy clients",
     "visit": "looking for noisy clients",
     "train": "training",

@@ -53,7 +53,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def provenance(*, weights: dict[str, Any], workers: int, device: str) -> dict[str, Any]:
+def provenance(*, weights: dict[str, Any], workers: int, device: str, engine: str = "local") -> dict[str, Any]:
     """Return provenance.json."""
     return {
         "versions": versions(),
@@ -63,6 +63,7 @@ def provenance(*, weights: dict[str, Any], workers: int, device: str) -> dict[st
         "cores": cores(),
         "workers": workers,
         "device": device,
+        "engine": engine,
         "initial_weights": weights,
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }

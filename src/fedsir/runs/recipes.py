@@ -100,7 +100,11 @@ def resolve(
     if name != written_for:
         # What the recipe says about another method does not apply; what it says about training does.
         tree["method"] = {k: v for k, v in tree.get("method", {}).items() if k in MethodConfig.model_fields}
-    tree = merge(merge(tree, {"method": _table(per_method, name)}), over)
+    tree = merge(tree, {"method": _table(per_method, name)})
+    if isinstance(preset := _table(over, "method").get("preset"), str):
+        # A recipe speaks of the preset that it was written for; whoever names another one means all of it.
+        tree = merge(tree, {"method": config_class(name).presets.get(preset, {})})
+    tree = merge(tree, over)
     if _table(tree, "model").get("name") == AUTO:
         small = "strided_cnn" if _are_large(_table(tree, "data"), image_size) else "small_cnn"
         tree = merge(tree, {"model": {"name": small}})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsir.data.dealing import load_federation
 from fedsir.data.directory import data_directory
+from fedsir.data.noise_rate import noise_rate_text
 from fedsir.data.source import DATASETS
+from fedsir.engines.choice import EngineOpener, engine_opener
 from fedsir.engines.device_settings import prepared
+from fedsir.engines.shared_images import shared
 from fedsir.errors import RunFolderError
 from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
@@ -43,6 +46,7 @@ class RunTarget:
     data_dir: Path | None = None
     download: bool = False
     progress: Silent = field(default_factory=Silent)
+    engine: str | EngineOpener = "local"
 
 
 def default_out(config: RunConfig) -> Path:
@@ -51,7 +55,10 @@ def default_out(config: RunConfig) -> Path:
     words: tuple[str, ...]
     method = method_file.class_name(config.method.name).lower()
     if data.dataset in DATASETS:
-        words = (data.dataset, method, f"a{data.alpha:g}", f"n{data.noise_rate:g}", f"s{config.seed}")
+        # As most runs have symmetric noise, or none, only other kinds are named.
+        kind = () if data.noise in ("symmetric", "none") else (data.noise,)
+        rate = f"n{noise_rate_text(data.noise_rate)}"
+        words = (data.dataset, method, f"a{data.alpha:g}", *kind, rate, f"s{config.seed}")
     else:
         words = (Path(data.dataset).resolve().stem, method, f"s{config.seed}")
     return Path("runs") / ("-".join(words) + f"-{config.sha256[:8]}")
@@ -60,6 +67,7 @@ def default_out(config: RunConfig) -> Path:
 def run_experiment(config: RunConfig, target: RunTarget) -> RunResult:
     """Run (or go on with, or just report) an experiment; return its result."""
     check_machine(target.workers, target.device)
+    open_engine = engine_opener(target.engine, target.workers)
     folder = RunFolder(target.out)
     with folder.opened(config):
         finished = folder.result()
@@ -72,11 +80,19 @@ def run_experiment(config: RunConfig, target: RunTarget) -> RunResult:
             raise RunFolderError(f"The data have changed since this run began in {folder.path}: choose another --out.")
         if finished is not None:  # with own data only now: they may have changed since
             return _reported_again(folder, finished, target)
-        return _run(config, target, folder, data, description)
+        if target.engine == "local" and target.workers > 1:
+            # Nobody keeps this process's own images, so there is one copy for all processes.
+            data = replace(data, images=shared(data.images))
+        return _run(config, target, open_engine, folder, data, description)
 
 
 def _run(
-    config: RunConfig, target: RunTarget, folder: RunFolder, data: FederatedData, description: dict[str, Any]
+    config: RunConfig,
+    target: RunTarget,
+    open_engine: EngineOpener,
+    folder: RunFolder,
+    data: FederatedData,
+    description: dict[str, Any],
 ) -> RunResult:
     method = method_class(config.method.name)(config.method)
     method.check(data.counts())
@@ -85,7 +101,11 @@ def _run(
             config.model, data, seed=config.seed, data_dir=data_directory(target.data_dir), download=target.download
         )
     folder.write_json("data.json", description)
-    folder.write_json("provenance.json", provenance(weights=model.source, workers=target.workers, device=target.device))
+    engine = target.engine if isinstance(target.engine, str) else "flower"
+    folder.write_json(
+        "provenance.json",
+        provenance(weights=model.source, workers=target.workers, device=target.device, engine=engine),
+    )
     begin_after = _checkpoint(config, folder, method, data, model)
     evaluator = Evaluator(data, config.evaluate_every)
     with Simulation(
@@ -96,8 +116,8 @@ def _run(
         seed=config.seed,
         participation=config.participation,
         dropout=config.dropout,
-        workers=target.workers,
         device=target.device,
+        open_engine=open_engine,
         listeners=(evaluator, _Recorder(folder, config), target.progress),
         begin_after=begin_after,
         spill_folder=folder.path,  # on a disk; the system's place for temporary files may be memory

@@ -34,6 +34,7 @@ def write_summary(folder: RunFolder, config: RunConfig, simulation: Simulation, 
     accuracy = evaluator.accuracy(predicted)
     labels, labels_by_client = evaluator.relabelling(corrected)
     lines = folder.metrics()
+    noise_rates = evaluator.noise_rates(lines)
     accuracies = [line["accuracy"] for line in lines if line["round"] > 0 and "accuracy" in line]
     result = {
         "method": simulation.method.name,
@@ -52,8 +53,11 @@ def write_summary(folder: RunFolder, config: RunConfig, simulation: Simulation, 
         "two_groups": None if split is None else split.two_groups,
         "identification_accuracy": None if identified is None else identified.accuracy,
         "evidence": None if split is None or split.evidence is None else asdict(split.evidence),
+        "split_note": None if split is None else split.note or None,
+        "noise_rates": None if split is None else split.noise_rates or None,
         "noise_before": labels.noise_before,
         "noise_after": labels.noise_after,
+        "noise_rate_error": None if noise_rates is None else noise_rates.as_dict(),
         "bytes_up": sum(line["bytes_up"] for line in lines),
         "bytes_down": sum(line["bytes_down"] for line in lines),
         "n_relabelled": n_changed,

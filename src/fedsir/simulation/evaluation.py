@@ -10,9 +10,12 @@ import numpy as np
 from fedsir.engines.wire import decode
 from fedsir.evaluate.accuracy import AccuracyReport, score
 from fedsir.evaluate.identification import IdentificationReport, score_identification
+from fedsir.evaluate.noise_rates import NoiseRateReport, score_noise_rates
 from fedsir.evaluate.relabeling import RelabelReport, overall, score_relabeling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from numpy.typing import NDArray
 
     from fedsir.data.federation import FederatedData
@@ -59,6 +62,14 @@ class Evaluator:
         return score_identification(
             self.data.clients, set(self.truth.noisy_clients), set(split.noisy), set(split.not_assessed)
         )
+
+    def noise_rates(self, rounds: Iterable[Mapping[str, Any]]) -> NoiseRateReport | None:
+        """Score each client's last estimate (`noise_rate_by_client` of a round); None without any, or without truth."""
+        true = self.data.noise_by_client()
+        estimates: dict[str, float] = {}
+        for line in rounds:
+            estimates |= line.get("noise_rate_by_client") or {}
+        return None if true is None else score_noise_rates(true, estimates)
 
     def corrected_labels(self, client_states: dict[str, bytes]) -> NDArray[np.int64]:
         """Return the labels clients train on now, (n,), in the order of the federation's rows.

@@ -115,6 +115,21 @@ class ClassFeatures:
         spectrum = self.spectrum(label)
         return float(spectrum.singular_values[0]), spectrum.right_vectors[0]
 
+    @one_thread()
+    def energy(self, label: int) -> float:
+        """Return ‖Z‖² of a class, the sum of its squared singular values."""
+        squares = self._grams[label].diagonal() if label in self._grams else np.square(self._few(label))
+        return float(squares.sum())
+
+    @one_thread()
+    def energy_along(self, label: int, directions: Array) -> Array:
+        """Return ‖Z v‖² of a class for each row v of directions (m, d), (m,)."""
+        if label in self._grams:
+            along: Array = ((directions @ self._grams[label]) * directions).sum(axis=1)
+        else:
+            along = np.square(self._few(label) @ directions.T).sum(axis=0)
+        return along
+
     def _few(self, label: int) -> Array:
         """Return the rows that are kept of a class, (n, d)."""
         return np.concatenate([np.zeros((0, self.n_features)), *self._rows[label]])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +57,23 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class PairEvidence:
+    """What speaks for two groups when clients are compared pair by pair; see `fedsir.stages.pairwise`.
+
+    probability : of two groups rather than one, where both were as likely before
+    separation : distance of the two groups' effects in units of the scatter of a clean client's effect
+    """
+
+    probability: float
+    separation: float
+
+    @property
+    def is_convincing(self) -> bool:
+        """Whether to believe in two groups; the limit was chosen on draws that no table has (docs/stages.md)."""
+        return self.probability > 0.5
+
+
+@dataclass(frozen=True)
 class ClientSplit:
     """The server's verdict.
 
@@ -67,6 +84,9 @@ class ClientSplit:
     evidence : None when fewer than two distinct clients could be compared
     has_two_groups : False when everybody assessed was declared clean for want of evidence
     is_forced : whether two groups were asked for, whatever the evidence
+    noise_rates : client id → estimated share of wrong labels; empty unless clients were split by it
+    effects : client id → effect above the clean clients, and its standard error; empty unless compared by pairs
+    note : what a reader of the verdict would not expect; else empty
     """
 
     clean: tuple[str, ...]
@@ -74,9 +94,12 @@ class ClientSplit:
     statistics: dict[str, tuple[float, ...]]
     posterior_noisy: dict[str, float]
     not_assessed: dict[str, str]
-    evidence: Evidence | None
+    evidence: Evidence | PairEvidence | None
     has_two_groups: bool
     is_forced: bool = False
+    noise_rates: dict[str, float] = field(default_factory=dict)
+    effects: dict[str, tuple[float, float]] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -95,9 +118,11 @@ class ClientSplit:
         """Rebuild a split from its JSON form (`dataclasses.asdict`); wrong types are a ValueError or TypeError."""
         names = [*tree["clean"], *tree["noisy"], *tree["not_assessed"], *tree["not_assessed"].values()]
         lists = (tree["clean"], tree["noisy"], *tree["statistics"].values())
-        evidence = None
+        evidence: Evidence | PairEvidence | None = None
         if tree["evidence"] is not None:
-            evidence = Evidence(**{name: _number(value) for name, value in tree["evidence"].items()})
+            kind = PairEvidence if "probability" in tree["evidence"] else Evidence
+            evidence = kind(**{name: _number(value) for name, value in tree["evidence"].items()})
+        note = tree.get("note", "")  # older files have none
         # Older files do not say. Two groups that do not convince were asked for.
         is_convincing = evidence is not None and evidence.is_convincing
         flags = (tree["has_two_groups"], tree.get("is_forced", tree["has_two_groups"] and not is_convincing))
@@ -105,6 +130,7 @@ class ClientSplit:
             not all(isinstance(entry, list | tuple) for entry in lists)
             or not all(isinstance(name, str) for name in names)
             or not all(isinstance(flag, bool) for flag in flags)
+            or not isinstance(note, str)
         ):
             raise ValueError("a split of the clients has values of other types")
         return cls(
@@ -117,6 +143,9 @@ class ClientSplit:
             evidence=evidence,
             has_two_groups=flags[0],
             is_forced=flags[1],
+            noise_rates={client: _number(rate) for client, rate in tree.get("noise_rates", {}).items()},
+            effects={client: _two_numbers(both) for client, both in tree.get("effects", {}).items()},
+            note=note,
         )
 
 
@@ -125,10 +154,17 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
+def _two_numbers(values: Sequence[float | None]) -> tuple[float, float]:
+    first, second = values
+    return _number(first), _number(second)
+
+
 def split_clients(
     statistics: Mapping[str, OffDiagonal],
     how: Literal["always", "auto"] = "always",
     missing: Mapping[str, str] | None = None,
+    *,
+    note: str = "",
 ) -> ClientSplit:
     """Split clients into clean and noisy by a two-component Gaussian mixture over (mean, energy).
 
@@ -140,6 +176,7 @@ def split_clients(
     ----------
     statistics : client id → its statistics
     missing : client id → reason, for clients that never answered; they join the not assessed
+    note : put into the split as it is
     """
     faults = {client: stats.fault for client, stats in statistics.items()}
     not_assessed = {**(missing or {}), **{client: fault for client, fault in faults.items() if fault}}
@@ -160,6 +197,7 @@ def split_clients(
         evidence=evidence,
         has_two_groups=has_two_groups,
         is_forced=how == "always",
+        note=note,
     )
 
 

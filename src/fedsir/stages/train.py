@@ -16,8 +16,12 @@ HELD_BYTES, FEWEST_HELD = 2**26, 4  # clean models held at once for distances
 
 
 def class_prior(labels: Tensor, n_classes: int, floor: int = 1) -> Tensor:
-    """Return the share of each class among labels (n,), (C,); absent classes count as `floor` samples."""
-    counts = torch.bincount(labels, minlength=n_classes).clamp_min(floor).to(torch.float32)
+    """Return the share of each class, (C,), among labels (n,) or label probabilities (n, C).
+
+    Absent classes count as `floor` samples.
+    """
+    counts = torch.bincount(labels, minlength=n_classes) if labels.dim() == 1 else labels.sum(dim=0)
+    counts = counts.clamp_min(floor).to(torch.float32)
     return counts / counts.sum()
 
 
@@ -27,7 +31,7 @@ def logit_adjustment(prior: Tensor, strength: float = 1.0, epsilon: float = 1e-1
 
 
 def la_loss(logits: Tensor, labels: Tensor, adjustment: Tensor) -> Tensor:
-    """Return the batch mean of CE(logits + m, labels), Eq. (11)."""
+    """Return the batch mean of CE(logits + m, labels), Eq. (11); labels are classes (n,) or probabilities (n, C)."""
     return F.cross_entropy(logits + adjustment, labels)
 
 
@@ -44,10 +48,10 @@ def la_kd_loss(
     """Return the batch mean of w · KL(p ‖ q) + (1 - w) · NLL(q, labels), Eq. (12) to (17).
 
     p = softmax(teacher / τ) without adjustment, q = softmax(logits + m). Samples where `is_distilled` (n,) is False
-    get the plain logit-adjusted loss; None distils all.
+    get the plain logit-adjusted loss; None distils all. Labels are classes (n,) or probabilities (n, C).
     """
     log_q = F.log_softmax(logits + adjustment, dim=1)
-    nll = F.nll_loss(log_q, labels, reduction="none")
+    nll = F.nll_loss(log_q, labels, reduction="none") if labels.dim() == 1 else -(labels * log_q).sum(dim=1)
     log_p = F.log_softmax(teacher_logits / temperature, dim=1)
     kl = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=1)
     w: float | Tensor = weight if is_distilled is None else weight * is_distilled.to(nll.dtype)

@@ -38,7 +38,7 @@ def test_bytes_add_up(method: str, run_tiny: Runner, monkeypatch: pytest.MonkeyP
         assert run.result[way] == sum(line[way] for line in run.lines)
         # Nobody can average without at least one model's worth of traffic per round; those who keep their own models
         # (all of which are in the file) send answers.
-        least = 5 * 24 * 10 * 4 if method_class(method).is_personal else n_model_bytes / 2
+        least = 5 * 24 * 10 * 4 if method_class(method.split()[0]).is_personal else n_model_bytes / 2
         assert all(line[way] > least for line in run.lines[1:])
 
 

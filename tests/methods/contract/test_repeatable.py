@@ -115,7 +115,7 @@ def leaves(tree: dict[str, Any]) -> Iterator[Any]:
 def test_the_state_survives_the_wire(method: str, straight_run: Runner) -> None:
     run = straight_run(method)
     content = RunFolder(run.folder).read_checkpoint()
-    cls, model = method_class(method), decode(content)["state"]["model"]
+    cls, model = method_class(method.split()[0]), decode(content)["state"]["model"]
     sizes = json.loads((run.folder / "data.json").read_text())["client_sizes"]
     form = Form.of(model, classes=10, features=64)
     snapshot = checkpoint.from_bytes(content, cls.State, form, sizes, run.config.sha256)

@@ -81,8 +81,16 @@ def test_the_verdict_names_clients_and_evidence(capsys: pytest.CaptureFixture[st
     many = result(noisy_clients=[str(i) for i in range(30)], clean_clients=["x"], evidence=None)
     forced = result(noisy_clients=["a"], clean_clients=["b"], evidence=evidence, two_groups="asked for")
     unclear = result(noisy_clients=[], clean_clients=["b"], not_assessed={"a": "died", "c": "one class", "d": "died"})
-    result_table([accused, nobody, many, forced, unclear, older])
+    by_pairs = {"probability": 0.9987, "separation": 6.24}
+    paired = result(noisy_clients=["p"], clean_clients=["q"], evidence=by_pairs, two_groups="found")
+    alike = {"probability": 0.0, "separation": 0.0}
+    same = result(noisy_clients=[], clean_clients=["q"], evidence=alike, two_groups="not found", split_note="no pairs")
+    result_table([accused, nobody, many, forced, unclear, older, paired, same])
     out = capsys.readouterr().out
+    found = "two groups found: 6.2 spreads apart by pairs of classes, probability 99.9%"
+    assert f"called 1 of 2 clients noisy: p ({found})" in out
+    none = "no convincing sign of two groups: 0.0 spreads apart by pairs of classes, probability 0.0%"
+    assert f"called all 1 clients clean ({none}); no pairs" in out
     assert "fedavg called 2 of 3 clients noisy: [/a], b (two groups found: 22.1 spreads apart, p = 0.0005)" in out
     assert "fedavg called all 2 clients clean (no convincing sign of two groups: 22.1 spreads apart, p = 0.4)" in out
     assert "called 1 of 2 clients noisy: a (two groups were asked for, not found; they are 22.1 spreads apart" in out

@@ -4,6 +4,7 @@ import os
 import pickle
 import struct
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,20 @@ def test_the_second_label_byte_of_cifar100_is_the_class(tmp_path: Path) -> None:
     two = np.array([[19, 99], [0, 4]], np.uint8)
     files = written(tmp_path / "train.bin", np.concatenate([two, PIXELS[:2]], axis=1).tobytes())
     assert read_files(layout("binary"), tmp_path, files, CIFAR100)[1].tolist() == [99, 4]
+
+
+def test_one_file_at_a_time_is_in_memory_beside_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsir.data.cifar.N_IMAGES", 600)
+    raw = bytes(100 * 3073)
+    files: dict[str, Checksum] = {}
+    for k in range(6):
+        files |= written(tmp_path / f"{k}.bin", raw)
+    tracemalloc.start()
+    images, _ = read_files(layout("binary"), tmp_path, files, CIFAR10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(images) == 600
+    assert peak < images.nbytes + 1.5 * len(raw)
 
 
 def test_what_python_2_wrote_is_read(tmp_path: Path) -> None:
@@ -183,7 +198,7 @@ def test_a_download_that_fails_is_one_clear_error(tmp_path: Path, monkeypatch: p
 
 def test_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDSIR_DATA", str(tmp_path))
-    assert data_directory(Path("x")) == Path("x")
+    assert data_directory(Path("x")) == data_directory("x") == Path("x")
     assert data_directory(None) == tmp_path
     monkeypatch.delenv("FEDSIR_DATA")
     assert data_directory(None).name == "fedsir"

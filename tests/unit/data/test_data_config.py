@@ -13,6 +13,12 @@ from fedsir.data.config import DataConfig
         ("noise_rate", 1.5),
         ("noise_rate", -0.1),
         ("noise_rate", float("nan")),
+        ("noise_rate", True),
+        ("noise_rate", "0.1-"),
+        ("noise_rate", [0.1]),
+        ("noise_rate", [0.9, 0.1]),
+        ("noise_rate", [0.5, 0.5]),
+        ("noise_rate", [0.1, 0.5, 0.9]),
         ("n_clients", 0),
         ("n_clients", 10**10),
         ("min_samples", 0),
@@ -73,7 +79,9 @@ def test_noisy_clients_are_a_word_a_count_or_names(value: object, parsed: object
         ({"noise": "file", "labels_file": "x.npy", "noise_rate": 0.2}, "noise_rate = 0.2 is not read"),
         ({"noise": "none", "noise_rate": 0.2}, "drop noise, or set the rate to 0"),
         ({"image_size": 16}, "digits has one size already"),
+        ({"noise": "file", "labels_file": "x.npy", "noise_rate": "0-1"}, "noise_rate = 0-1 is not read"),
         ({"noise": "pair", "noise_draw": "authors"}, "symmetric noise only"),
+        ({"noise_rate": [0.1, 0.9], "noise_draw": "authors"}, "one noise rate for all noisy clients, not 0.1-0.9"),
         ({"noise": "matrix", "transition": [[0.5, 0.4], [0, 1]]}, "row 0 sums to 0.9"),
         ({"noise": "matrix", "transition": [[1.0], [0.5, 0.5]]}, "must be square"),
         ({"noise": "matrix", "transition": [[1.0, 0.0], [1.5, -0.5]]}, "row 1 has an entry"),
@@ -83,6 +91,16 @@ def test_noisy_clients_are_a_word_a_count_or_names(value: object, parsed: object
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         DataConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("value", "parsed"),
+    [(0, 0.0), ("0.4", 0.4), ("1e-3", 0.001), ("0.1-0.9", (0.1, 0.9)), ([0, 1], (0.0, 1.0)), ((0.2, 0.4), (0.2, 0.4))],
+)
+def test_a_noise_rate_is_a_share_or_a_range(value: object, parsed: object) -> None:
+    config = DataConfig(noise_rate=value)
+    assert config.noise_rate == parsed
+    assert DataConfig.model_validate(config.model_dump(mode="json")) == config
 
 
 def test_a_resolved_config_reads_back_the_same() -> None:
@@ -99,6 +117,7 @@ def test_every_field_is_described() -> None:
     [
         ({}, False),
         ({"noise_rate": 0.1}, True),
+        ({"noise_rate": [0, 0.5]}, True),
         ({"noise": "none"}, False),
         ({"noise_rate": 0.1, "noisy_clients": 0}, False),
         ({"noise_rate": 0.1, "noisy_clients": "none"}, False),

@@ -10,9 +10,11 @@ import pytest
 from fedsir.data.client import ClientData
 from fedsir.data.config import DataConfig
 from fedsir.data.dealing import build_federation
+from fedsir.data.noise_rate import rate_of_client
 from fedsir.data.source import Source, make_source
 from fedsir.engines.client_store import ClientStore
 from fedsir.errors import ConfigError, DataError
+from fedsir.randomness import KeyedRandom
 
 N, C = 300, 3
 
@@ -104,6 +106,24 @@ def test_noise_added_to_own_data_is_known() -> None:
     assert data.noise_by_client() == {"site-0": 0, "site-1": 0.4, "site-2": 0, "site-3": 0.4}
     assert truth.transition.sum(axis=1).tolist() == [50, 50, 50]
     assert truth.transition.diagonal().tolist() == [30, 30, 30]
+
+
+def test_every_client_draws_its_own_rate_from_a_range() -> None:
+    config = DataConfig(noise_rate=(0.1, 0.9), noisy_clients="site-1,site-3")
+    data = build_federation(config, source(clients=True), seed=0)
+    drawn = [rate_of_client((0.1, 0.9), KeyedRandom(0, ("data", "noise rate", name))) for name in ("site-1", "site-3")]
+    # 25 of each of three classes.
+    assert data.noise_by_client() == {
+        "site-0": 0,
+        "site-1": realised(drawn[0]),
+        "site-2": 0,
+        "site-3": realised(drawn[1]),
+    }
+    assert abs(drawn[0] - drawn[1]) > 0.1 and data.notes == ()
+
+
+def realised(rate: float) -> float:
+    return 3 * round(25 * rate) / 75
 
 
 def test_a_chosen_client_without_a_wrong_label_is_clean_and_noted() -> None:
@@ -244,8 +264,8 @@ def test_clients_chosen_in_vain_are_counted_when_they_are_many() -> None:
     n_in_vain = int(in_vain.split()[0])
     assert n_in_vain == 100 - len(truth.noisy_clients) > 50
     assert rate == (
-        "0% of the noisy clients' labels are wrong, not data.noise_rate = 0.2: each client rounds it class by class, "
-        "and many have few samples of a class"
+        "0% of the noisy clients' labels are wrong, not 20% as data.noise_rate says: each client rounds it class by "
+        "class, and many have few samples of a class"
     )
 
 

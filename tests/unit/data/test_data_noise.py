@@ -3,6 +3,7 @@ import pytest
 
 from fedsir.data import noise
 from fedsir.data.cifar_facts import CIFAR10, CIFAR100, CIFAR100_CLASSES, CIFAR100_SUPERCLASS
+from fedsir.data.digits import CONFUSED_WITH
 from fedsir.data.stratify import draw_by_class, hold_out_fifth, largest_remainder, quota_by_class
 from fedsir.randomness import KeyedRandom
 
@@ -45,6 +46,7 @@ def test_asymmetric_maps() -> None:
     for c, to in enumerate(CIFAR100.confused_with):  # … within superclasses
         assert c != to
         assert CIFAR100_SUPERCLASS[c] == CIFAR100_SUPERCLASS[to]
+    assert {c: to for c, to in enumerate(CONFUSED_WITH) if c != to} == {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
     # Fish: aquarium_fish 1, flatfish 32, ray 67, shark 73, trout 91.
     assert [CIFAR100.confused_with[c] for c in (1, 32, 67, 73, 91)] == [32, 67, 73, 91, 1]
 

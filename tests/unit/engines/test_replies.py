@@ -1,6 +1,8 @@
 """Replies of one ask: in federation order, the large ones on disk."""
 
+import gc
 import tracemalloc
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,18 @@ def test_replies_on_disk_take_no_memory() -> None:
     tracemalloc.stop()
     assert len(replies) == 20
     assert held < 16 * n  # two replies in memory, and small things; not twenty
+
+
+def test_replies_go_as_soon_as_nobody_has_them() -> None:
+    replies = Replies(["a"], read, memory=0)
+    put(replies, "a", sent(1.0))
+    gone = weakref.ref(replies)
+    gc.disable()  # a cycle would wait for the collector, and a round's models with it
+    try:
+        del replies
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_reply_that_cannot_be_kept_is_one_clear_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What methods do on a client: the shared training loop, streaming of features, and FedSIR's tasks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedsir.engines.wire import decode, encode
 from fedsir.methods import local_training
 from fedsir.methods.base import Client
 from fedsir.methods.fedavg import FedAvg
 from fedsir.methods.fedsir import FedSIR, Repaired
+from fedsir.methods.reply_check import Form, ReplyFault, read_reply, to_tree
+from fedsir.methods.spectral_identification import Identified
 from fedsir.models.weights import weights_of
 from fedsir.randomness import KeyedRandom
 from fedsir.stages import train
@@ -146,6 +150,20 @@ def test_identify_sends_two_numbers_and_what_was_trained_if_anything(epochs: int
     assert reply.mean is not None and 0 < reply.mean < 1
     assert (reply.n_usable_classes, reply.n_samples) == (10, 30)
     assert (reply.model is None) == (reply.loss is None) == (epochs == 0)
+
+
+def test_pairs_of_classes_travel_only_where_they_are_compared(make_client: MakeClient) -> None:
+    client, model = make_client(labels=[0, 1, 2] * 10), weights_of(Tiny())
+    settings = {"epochs": 0, "min_class_samples": 1}
+    plain, paired = (fedsir(identify=settings | {"split": how}).identify(client, model) for how in ("auto", "pairwise"))
+    assert plain.pairs is None and "pairs" not in to_tree(plain)  # the bytes are those of before there were pairs
+    assert replace(paired, pairs=None) == plain  # the rest of the reply does not depend on it
+    form = Form.of(model, classes=10, features=6)
+    read = read_reply(Identified, decode(encode(to_tree(paired))), form)
+    assert isinstance(read, Identified) and read.pairs is not None
+    assert np.isfinite(read.pairs.similarity).sum() == 3 and len(read.pairs.similarity) == 45
+    with pytest.raises(ReplyFault, match=r"pairs.similarity is \(45,\), not pairs with pairs = 3"):
+        read_reply(Identified, decode(encode(to_tree(paired))), Form.of(model, classes=3, features=6))
 
 
 def test_one_class_has_no_numbers(make_client: MakeClient) -> None:

@@ -1,4 +1,4 @@
-"""FedSIR's settings: two presets, schedules that scale, switches that do not hang together."""
+"""FedSIR's settings: three presets, schedules that scale, switches that do not hang together."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_what_is_said_explicitly_wins_over_the_preset() -> None:
     assert (in_python.every, in_python.residual) == (7, "after_direction")
 
 
-@pytest.mark.parametrize("preset", ["authors", "paper"])
+@pytest.mark.parametrize("preset", ["authors", "paper", "plus"])
 def test_resolved_settings_read_back_as_themselves(preset: str) -> None:
     resolved = config(rounds=30, preset=preset)
     again = FedSIRConfig.model_validate(resolved.model_dump(mode="json"))

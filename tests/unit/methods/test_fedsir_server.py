@@ -12,6 +12,7 @@ from fedsir.errors import MethodError
 from fedsir.methods.base import DROPPED_OUT
 from fedsir.methods.fedsir import FedSIR, FedSIRState, Repaired, Taught
 from fedsir.methods.spectral_identification import Identified
+from fedsir.stages.pairwise import NOTHING_SHARED, PairSimilarities
 from fedsir.stages.relabel import ClassSpectra
 from fedsir.stages.split import ClientSplit
 
@@ -98,6 +99,39 @@ def test_one_group_of_clients_may_be_left_whole() -> None:
     forced, careful = (fedsir(identify={"split": how}).start(fed, weights(0.0)) for how in ("always", "auto"))
     assert forced.split.noisy
     assert careful.split.noisy == ()
+
+
+def paired(mean: float, values: tuple[float, float, float]) -> Identified:
+    """Return a client of three classes whose pairs have these similarities."""
+    similarity = np.array(values, np.float32)
+    pairs = PairSimilarities(similarity, 0 * similarity + np.float32(0.01))
+    return replace(told(mean), n_usable_classes=3, pairs=pairs)
+
+
+def test_clients_may_be_compared_by_pairs_of_classes() -> None:
+    """By their means, a would be the odd one; pair by pair, c is, and by as much as its labels are wrong."""
+    gap = math.nan
+    replies = {
+        "a": paired(0.80, (gap, 0.80, gap)),
+        "b": paired(0.50, (0.30, 0.80, 0.40)),
+        "c": paired(0.65, (0.60, 0.92, 0.70)),
+        "d": paired(0.35, (0.30, gap, 0.40)),
+        "e": told(0.5),  # leaves its pairs out
+    }
+    fed = FakeFederation("abcde", lambda task, k: replies[k])
+    split = fedsir(identify={"split": "pairwise"}).start(fed, weights(0.0)).split
+    assert (split.noisy, split.not_assessed) == (("c",), {"e": "it sent no pairs of classes"})
+    assert split.effects["c"][0] > 0.3 and split.two_groups == "found"
+    assert "note" not in fed.values
+
+
+def test_where_no_pair_is_shared_the_run_says_so() -> None:
+    gap = math.nan
+    replies = {"a": paired(0.3, (0.3, gap, gap)), "b": paired(0.8, (gap, 0.8, gap))}
+    fed = FakeFederation("ab", lambda task, k: replies[k])
+    split = fedsir(identify={"split": "pairwise"}).start(fed, weights(0.0)).split
+    assert (split.clean, split.two_groups) == (("a", "b"), "not found")
+    assert fed.values["note"] == split.note == NOTHING_SHARED
 
 
 # ---------------------------------------------------------------- Stages II and III

@@ -64,7 +64,7 @@ def test_what_the_paper_does_not_print_is_none() -> None:
 
 
 def test_rows_of_tables_are_those_with_numbers() -> None:
-    for table in TABLES.values():
+    for table in (table for table in TABLES.values() if not table.is_own):
         with_numbers = {number.variant for number in printed_numbers() if number.table == table.name}
         assert {variant.name for variant in table.variants} - {"fedned-distilling"} == with_numbers
     assert {variant.method for variant in TABLES["table-cifar10"].variants} == set(known_methods())

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedsir.paper import rendering
@@ -16,7 +15,6 @@ from fedsir.paper.reproduction import Reproduction
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection
 
-LABELS = np.arange(1000) % 10
 CHOSEN = Selection(
     alphas=(0.5,),
     noise_rates=(0.6,),
@@ -30,36 +28,8 @@ def reproduction(tmp_path: Path) -> Reproduction:
     return Reproduction.of(TABLES["table-cifar10"], SCALES["cpu"], CHOSEN, tmp_path)
 
 
-def finish_runs(
-    reproduction: Reproduction, name: str, *n_right: int, noise_rate: float = 0.6, after: float = 0.5
-) -> None:
-    """Write the folders of a row's runs: so many of 1,000 test images right, by seed."""
-    cell = next(c for c in reproduction.cells if c.variant.name == name and c.noise_rate in (noise_rate, None))
-    folders = {job.config.sha256: job.folder for job in reproduction.jobs}
-    for config, n in zip(cell.configs, n_right, strict=False):
-        folder = folders[config.sha256]
-        folder.mkdir(parents=True)
-        (folder / "config.toml").write_text(config.to_toml())
-        result = {
-            **{"method": config.method.name, "seed": config.seed, "accuracy": n / 1000, "accuracy_half_width": 0.03},
-            **{"best_accuracy": 0.9, "last_10_accuracy": 0.9, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0},
-            **{"identification_accuracy": None, "noise_before": noise_rate, "noise_after": after, "model_sha256": "0"},
-        }
-        (folder / "result.json").write_text(json.dumps(result))
-        made = {
-            **{"versions": {"fedsir": "0"}, "platform": "p", "processor": "c", "cores": 2, "device": "cpu"},
-            "initial_weights": {},
-        }
-        (folder / "provenance.json").write_text(json.dumps(made))
-        cost = {"seconds": 1.0, "failures": {}, "bytes_up": 1, "bytes_down": 1}
-        lines = [{"round": t, "accuracy": n / 1000 * t / 20, **cost} for t in range(21)]
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        predicted = np.where(np.arange(1000) < n, LABELS, -1)
-        np.savez(folder / "predictions.npz", predicted=predicted, labels=LABELS)
-
-
 @pytest.fixture
-def finish(reproduction: Reproduction) -> Callable[..., None]:
+def finish(reproduction: Reproduction, finish_runs: Callable[..., None]) -> Callable[..., None]:
     return partial(finish_runs, reproduction)
 
 
@@ -115,7 +85,7 @@ def test_the_files_of_a_table(reproduction: Reproduction, finish: Callable[..., 
 
 
 def test_files_show_all_runs_that_are_there(
-    reproduction: Reproduction, finish: Callable[..., None], tmp_path: Path
+    reproduction: Reproduction, finish: Callable[..., None], finish_runs: Callable[..., None], tmp_path: Path
 ) -> None:
     finish("fedsir", 700, 702)
     other = Selection(alphas=(0.1,), noise_rates=(0.9, 0.95), methods=("fedavg",), seeds=(0,))
@@ -127,7 +97,7 @@ def test_files_show_all_runs_that_are_there(
     assert found == {("0.1", "0.95", "fedavg"): "0", ("0.5", "0.6", "fedsir"): "0 1"}
     latex = (tmp_path / "table-cifar10-cpu.tex").read_text()
     assert r"0.1 & FedAvg & -- & \textbf{40.00$\pm$3.00} \\" in latex
-    assert [block.noise_rate for block in second.filled().blocks] == [0.95]
+    assert [block.condition.noise_rate for block in second.filled().blocks] == [0.95]
 
 
 def test_a_row_without_noise_makes_no_blocks_of_its_own_beside_others(
@@ -140,7 +110,7 @@ def test_a_row_without_noise_makes_no_blocks_of_its_own_beside_others(
     assert alone.lines[0].paper is not None and alone.lines[0].paper.accuracy == 0.8681
     finish("fedavg", 500)
     (block,) = reproduction.everything().blocks
-    assert block.noise_rate == 0.6
+    assert block.condition.noise_rate == 0.6
     assert {line.name for line in block.lines if line.runs} == {"fedavg", "fedavg-all-clean"}
     reproduction.write()
     assert [path.name for path in tmp_path.glob("*.svg")] == ["table-cifar10-cpu-a0.5-n0.6.svg"]
@@ -156,7 +126,7 @@ def test_runs_of_different_versions_are_told(reproduction: Reproduction, finish:
     assert "Made with fedsir 0;" in text and "Made with fedsir 1;" in text
 
 
-def test_noise_reduction_is_drawn_from_the_runs_of_the_rules(tmp_path: Path) -> None:
+def test_noise_reduction_is_drawn_from_the_runs_of_the_rules(tmp_path: Path, finish_runs: Callable[..., None]) -> None:
     chosen = Selection(noise_rates=(0.6, 0.9), seeds=(0, 1))
     reproduction = Reproduction.of(TABLES["relabel-rules"], SCALES["cpu"], chosen, tmp_path)
     finish_runs(reproduction, "direction", 700, 700, noise_rate=0.6, after=0.2)
@@ -191,7 +161,7 @@ def test_no_run_shows_all_seeds_that_were_run_whatever_the_scale_has(
     assert [run.seed for run in one.filled().runs] == [1]  # what was asked for stays
 
 
-def test_noise_that_nobody_has_is_no_reduction(tmp_path: Path) -> None:
+def test_noise_that_nobody_has_is_no_reduction(tmp_path: Path, finish_runs: Callable[..., None]) -> None:
     chosen = Selection(noise_rates=(0.9,), seeds=(0, 1))
     rules = Reproduction.of(TABLES["relabel-rules"], SCALES["cpu"], chosen, tmp_path)
     finish_runs(rules, "agreement", 500, 500, noise_rate=0.9)

@@ -1,5 +1,6 @@
 """Cells: which settings stand behind a number of a table."""
 
+from fedsir.paper.conditions import Condition
 from fedsir.paper.numbers import printed
 from fedsir.paper.scales import SCALES
 from fedsir.paper.tables import TABLES, Selection, cells
@@ -8,7 +9,7 @@ from fedsir.paper.tables import TABLES, Selection, cells
 def test_the_whole_table_at_the_papers_scale_is_the_papers_protocol() -> None:
     found = cells(TABLES["table-cifar10"], SCALES["paper"], Selection())
     assert len(found) == 3 * (7 * 12 + 1)  # clean FedAvg has no noise rate
-    cell = next(c for c in found if (c.variant.name, c.alpha, c.noise_rate) == ("fedsir", 0.1, 0.9))
+    cell = next(c for c in found if (c.variant.name, c.condition) == ("fedsir", Condition(0.1, 0.9)))
     (config,) = cell.configs
     assert (config.rounds, config.seed, config.data.n_train, config.data.partition) == (100, 42, None, "authors")
     assert (config.data.alpha, config.data.noise_rate, config.method.name) == (0.1, 0.9, "fedsir")
@@ -29,7 +30,7 @@ def test_the_cpu_scale_is_a_fifth_of_it() -> None:
 def test_clean_fedavg_is_one_run_for_all_noise_rates() -> None:
     chosen = Selection(alphas=(0.5,), noise_rates=(0.3, 0.9), methods=("fedavg", "fedavg-all-clean"))
     found = cells(TABLES["table-cifar10"], SCALES["cpu"], chosen)
-    assert [(c.variant.name, c.noise_rate) for c in found] == [
+    assert [(c.variant.name, c.condition.noise_rate) for c in found] == [
         ("fedavg", 0.3),
         ("fedavg", 0.9),
         ("fedavg-all-clean", None),

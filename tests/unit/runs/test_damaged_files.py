@@ -143,6 +143,7 @@ RESULT_FAULTS = {
     "two_groups": ("perhaps", 1),
     "bytes_up": ("1", -1, 1.5),
     "n_relabelled": ("3", -1),
+    "noise_rate_error": (0.1, {"mean": "small"}),
     "rounds": ("2", True),
 }
 
@@ -170,6 +171,7 @@ def test_a_result_of_wrong_types_or_out_of_range_is_damaged(
         {"bytes_up": None},
         {"failures": ["0"]},
         {"relabelled": 1.5},
+        {"noise_rate_by_client": {"0": "half"}},
     ],
     ids=str,
 )

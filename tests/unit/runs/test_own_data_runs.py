@@ -103,7 +103,7 @@ def test_the_size_of_own_images_chooses_the_model(
     # ResNet-18 learns as on CIFAR-10, small networks from scratch as on digits.
     other = resolve("cifar10" if model == "resnet18" else "digits").method
     assert config.method.lr == other.lr
-    assert config.tree()["method"]["identify"]["split"] == "auto"
+    assert config.tree()["method"]["identify"]["split"] == "rates"
     # A recipe that is named stays, and a permission to download counts as weights.
     assert resolve("own-data", tree, data_dir=weights).model.name in ("small_cnn", "strided_cnn")
     wished = resolve(None, tree, data_dir=weights / "none", download=True).model.name

@@ -140,3 +140,11 @@ def test_a_data_set_brings_its_recipe() -> None:
     assert resolve(None, {"data": {"dataset": "cifar100"}}) == resolve("cifar100")
     with pytest.raises(ConfigError, match=r"'CIFAR10-CPU'.*Did you mean 'cifar10-cpu'"):
         resolve("CIFAR10-CPU")
+
+
+def test_a_preset_that_is_named_beats_what_the_recipe_says_for_another() -> None:
+    recipe, named = (resolve("digits", {"method": settings}).method for settings in ({}, {"preset": "plus"}))
+    assert (recipe.relabel.rule, named.relabel.rule) == ("direction", "bayes")  # type: ignore[attr-defined]
+    assert named.identify.epochs == recipe.identify.epochs == 10  # type: ignore[attr-defined]
+    own = resolve("digits", {"method": {"preset": "plus", "relabel": {"rule": "residual"}}}).method
+    assert own.relabel.rule == "residual"  # type: ignore[attr-defined]

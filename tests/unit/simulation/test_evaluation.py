@@ -82,3 +82,17 @@ def test_no_noise_is_left_where_nobody_is_noisy(tmp_path: Any) -> None:
     clean = DataConfig(n_clients=2, n_train=40, noise="none")
     data = build_federation(clean, load_source("digits", data_dir=tmp_path, seed=0), seed=0)
     assert Evaluator(data).noise_after(data.given_labels) is None
+
+
+def test_the_last_estimate_of_a_client_is_scored(evaluator: Evaluator) -> None:
+    true = evaluator.data.noise_by_client()
+    assert true is not None
+    rounds = [
+        {},
+        {"noise_rate_by_client": {"0": 1.0, "1": true["1"] + 0.1}},
+        {"noise_rate_by_client": {"0": true["0"]}},
+    ]
+    report = evaluator.noise_rates(rounds)
+    assert report is not None
+    assert (report.mean, report.max, report.n_clients) == (pytest.approx(0.05), pytest.approx(0.1), 2)
+    assert evaluator.noise_rates([{}]) is None

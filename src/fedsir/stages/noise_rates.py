@@ -1,0 +1,191 @@
+"""Stage I of the preset `plus`: how many labels of each client are wrong, by what the others' classes look like.
+
+Every client sends sums of features by given label. The server gives each one the discriminant of all the others; the
+client answers with one number, its noise rate. Nobody needs to be known as clean: symmetric noise draws the means of
+all classes together and leaves their directions, so sums of noisy clients still tell classes apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Annotated
+
+import numpy as np
+
+from fedsir.data.shapes import Shape
+from fedsir.stages.bayes import (
+    TEMPERATURES,
+    ClassMoments,
+    Discriminant,
+    LabelPosterior,
+    Temperature,
+    class_moments,
+    discriminant,
+    discriminant_scores,
+    weigh_labels,
+)
+from fedsir.stages.spectrum import Array, Features, Labels
+from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
+
+# A class is judged if the others have so many samples of it: the more features, the less a mean of few says.
+FEWEST_OF_A_CLASS, SHARE_OF_FEATURES = 20, 0.1
+FEWEST_JUDGED = 20  # samples of a client
+STRENGTH = 300.0  # samples' worth of belief in symmetric noise in each row of the transition
+LIMIT, CONVINCING = 0.05, 0.9  # a client is noisy if its rate is above the limit with that probability
+RATES = np.linspace(0.0, 0.995, 200)
+UNKNOWN = Temperature(0.35, 1.0)  # before anybody was judged
+PASSES = 3  # at most; from the second on, clients count by their rates for what the others are judged by
+
+
+@dataclass(frozen=True)
+class NoiseRate:
+    """What a client says of its labels, judged by the others.
+
+    rate : share of wrong labels among the samples that could be judged
+    standard_error : of the rate
+    probability_noisy : how likely the rate is above LIMIT
+    n_judged : samples of classes that others have enough of
+    profile : log-likelihood of its labels by temperature; see `common_temperature`
+    """
+
+    rate: float
+    standard_error: float
+    probability_noisy: float
+    n_judged: int
+    profile: Annotated[Array, Shape(len(TEMPERATURES))]
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the rate is above LIMIT without much doubt."""
+        return self.probability_noisy > CONVINCING
+
+
+def first_trust(statistics: Mapping[str, OffDiagonal]) -> dict[str, float]:
+    """Return how much each client counts in the first pass: all alike, or only those whom Stage I calls clean.
+
+    Where nearly all labels of most clients are wrong, the others' sums of a class may say nothing, and clean clients be
+    judged by them. Just there the paper's two numbers per client are convincing.
+    """
+    split = split_clients(statistics, "auto")
+    believed = split.clean if split.has_two_groups else tuple(statistics)
+    return {k: float(k in believed) for k in statistics}
+
+
+def trust_by_rate(rates: Mapping[str, NoiseRate | None]) -> dict[str, float]:
+    """Return how much each client counts in later passes, (1 - rate)⁴: nearly all at 1 %, next to nothing at 90 %."""
+    return {k: 1.0 if rate is None else (1 - rate.rate) ** 4 for k, rate in rates.items()}
+
+
+def discriminants_of_others(moments: Mapping[str, ClassMoments], trust: Mapping[str, float]) -> dict[str, Discriminant]:
+    """Return for each client the discriminant of all the others, as far as they are trusted; empty with one client."""
+    if len(moments) < 2:
+        return {}
+    trusted = {k: sums.scaled(trust[k]) for k, sums in moments.items()}
+    total = reduce(ClassMoments.__add__, trusted.values())
+    return {k: _discriminant(total - own) for k, own in trusted.items()}
+
+
+def _discriminant(others: ClassMoments) -> Discriminant:
+    return discriminant([others], fewest=max(FEWEST_OF_A_CLASS, int(SHARE_OF_FEATURES * others.sums.shape[1])))
+
+
+def judged(
+    clients: Mapping[str, tuple[Features, Labels]], n_classes: int, statistics: Mapping[str, OffDiagonal]
+) -> tuple[dict[str, NoiseRate | None], Temperature]:
+    """Return every client's noise rate and the common temperature, where all features (n, d) are at hand.
+
+    Memory is that of three matrices d × d, however many clients there are: own sums are made anew when they are needed.
+    """
+    rates: dict[str, NoiseRate | None] = {}
+    belief, noisy = UNKNOWN, None
+    if len(clients) < 2:
+        return dict.fromkeys(clients), belief
+    trust = first_trust(statistics)
+    for _ in range(PASSES):
+        own_sums = (class_moments(*clients[k], n_classes).scaled(trust[k]) for k in clients)
+        total, before = reduce(ClassMoments.__add__, own_sums), rates
+        rates = {}
+        for k, (features, labels) in clients.items():
+            others = total - class_moments(features, labels, n_classes).scaled(trust[k])
+            scores = discriminant_scores(features, _discriminant(others))
+            rates[k] = noise_rate(scores, labels, belief) or before.get(k)
+        belief, trust, split = common_temperature(rates.values()), trust_by_rate(rates), split_by_noise_rates(rates)
+        if split.noisy == noisy:
+            break
+        noisy = split.noisy
+    return rates, belief
+
+
+def common_temperature(rates: Iterable[NoiseRate | None]) -> Temperature:
+    """Return what all clients' labels together say of how far scores are to be trusted.
+
+    The labels of a noisy client alone cannot tell a low trust and few wrong labels from a high one and many; those of
+    the others can.
+    """
+    profiles = [rate.profile for rate in rates if rate is not None]
+    if not profiles:
+        return UNKNOWN
+    return Temperature(float(TEMPERATURES[int(np.argmax(np.sum(profiles, axis=0) + UNKNOWN.log_prior))]))
+
+
+def noise_rate(scores: Array, given: Labels, belief: Temperature = UNKNOWN) -> NoiseRate | None:
+    """Return the noise rate from scores (n, C) and given labels (n,); None where too few samples can be judged.
+
+    The belief in symmetric noise is strong. A freer transition takes what the others know little of for noise.
+    """
+    found = weigh_labels(scores, given, STRENGTH, belief)
+    n_judged = int(found.is_judged.sum())
+    if found.noise_rate is None or n_judged < FEWEST_JUDGED:
+        return None
+    belief_in_rates = _belief_in_rates(found, given)
+    mean = float(belief_in_rates @ RATES)
+    error = math.sqrt(float(belief_in_rates @ np.square(RATES - mean)))
+    above = float(belief_in_rates[RATES > LIMIT].sum())
+    return NoiseRate(found.noise_rate, error, above, n_judged, found.profile)
+
+
+def _belief_in_rates(found: LabelPosterior, given: Labels) -> Array:
+    """Return the posterior of the noise rate on RATES, from a uniform prior; where wrong labels go stays as fitted.
+
+    p(given | x) = (1 - e) q(given) + e Σ_c q(c) R(given | c), q without the label, R the transition of wrong labels.
+    """
+    judged_labels, rows = given[found.is_judged], np.arange(int(found.is_judged.sum()))
+    by_class = found.probabilities[found.is_judged] / found.transition.T[judged_labels].clip(min=1e-12)
+    by_class /= by_class.sum(axis=1, keepdims=True)
+    wrong = found.transition - np.diag(found.transition.diagonal())
+    wrong /= wrong.sum(axis=1, keepdims=True).clip(min=1e-12)
+    is_right, is_wrong = by_class[rows, judged_labels], (by_class * wrong.T[judged_labels]).sum(axis=1)
+    likelihood = (1 - RATES) * is_right[:, None] + RATES * is_wrong[:, None]  # (n, rates)
+    log_likelihood = np.log(likelihood.clip(min=1e-12)).sum(axis=0)
+    belief = np.exp(log_likelihood - log_likelihood.max())
+    normalised: Array = belief / belief.sum()
+    return normalised
+
+
+def split_by_noise_rates(
+    rates: Mapping[str, NoiseRate | None], missing: Mapping[str, str] | None = None
+) -> ClientSplit:
+    """Return who is noisy. Where everybody is, the least noisy counts as clean: somebody has to teach.
+
+    Parameters
+    ----------
+    missing : client → reason, for clients that never answered
+    """
+    known = {k: rate for k, rate in rates.items() if rate is not None}
+    too_few = f"fewer than {FEWEST_JUDGED} samples of classes that the other clients have enough of"
+    noisy = [k for k, rate in known.items() if rate.is_noisy]
+    if noisy and len(noisy) == len(known):
+        noisy.remove(min(noisy, key=lambda k: known[k].rate))
+    return ClientSplit(
+        clean=tuple(k for k in known if k not in noisy),
+        noisy=tuple(noisy),
+        statistics={k: (rate.rate, rate.standard_error) for k, rate in known.items()},
+        posterior_noisy={k: rate.probability_noisy for k, rate in known.items()},
+        not_assessed={**(missing or {}), **{k: too_few for k, rate in rates.items() if rate is None}},
+        evidence=None,
+        has_two_groups=bool(noisy),
+        noise_rates={k: rate.rate for k, rate in known.items()},
+    )

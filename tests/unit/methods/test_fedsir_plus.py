@@ -1,0 +1,160 @@
+"""FedSIR's preset `plus`: who is noisy, when it relabels, what it sends, and how models are weighed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fake_federation import FakeFederation, weights
+from fedsir.methods.fedsir import FedSIR, FedSIRState, Repaired, Taught
+from fedsir.methods.spectral_identification import Described, Identified, Judged
+from fedsir.stages.bayes import TEMPERATURES, ClassMoments, class_moments
+from fedsir.stages.noise_rates import NoiseRate
+from fedsir.stages.split import ClientSplit
+
+
+def plus(**settings: Any) -> FedSIR:
+    return FedSIR(preset="plus", **settings).resolved(20)
+
+
+def state_of(clean: str, noisy: str) -> FedSIRState:
+    split = ClientSplit(tuple(clean), tuple(noisy), {}, {}, {}, None, has_two_groups=True)
+    return FedSIRState(model=weights(50.0), split=split, clean_reference=weights(40.0))
+
+
+def sums(shift: float = 0.0) -> ClassMoments:
+    """Return what a client with two samples of each of two classes sends."""
+    features = np.array([[3.0 + shift, 1], [3 + shift, -1], [-3 + shift, 1], [-3 + shift, -1]])
+    return class_moments(features, np.array([0, 0, 1, 1]), 2)
+
+
+def federation(rates: dict[str, float], doubt: float = 0.5) -> FakeFederation:
+    """Answer a round: clean clients teach, noisy ones have these noise rates."""
+
+    def reply(task: str, client: str) -> Taught | Repaired:
+        if task == "train_clean":
+            return Taught(weights(1.0), 2, 1.0, spectra=None, moments=sums())
+        return Repaired(weights(2.0), 4, 1.0, 2, 1, noise_rate=rates.get(client), doubt=doubt)
+
+    return FakeFederation("abcd", reply)
+
+
+def test_it_relabels_in_every_second_round_from_the_first_on() -> None:
+    assert [t for t in range(1, 8) if plus().relabels_in(t)] == [1, 3, 5, 7]
+
+
+def test_a_relabel_round_sends_a_discriminant_and_no_second_model() -> None:
+    fed = federation({"c": 0.6, "d": 0.4})
+    plus().round(1, state_of("ab", "cd"), fed)
+    clean = fed.asked["train_clean"].payload
+    assert (clean["wants_spectra"], clean["spectra_model"]) == (True, None)
+    noisy = fed.asked["train_noisy"].payload
+    assert noisy["clean_reference"] is None
+    assert set(noisy["references"]) == {"weights", "biases", "is_owned"}
+    assert noisy["references"]["weights"][0, 0] > 0 > noisy["references"]["weights"][1, 0]
+    assert fed.values["noise_rate_by_client"] == {"c": 0.6, "d": 0.4}
+
+
+def rate_of(rate: float) -> NoiseRate:
+    return NoiseRate(rate, 0.02, float(rate > 0.05), 100, np.zeros(len(TEMPERATURES)))
+
+
+def stage_one(rates: dict[str, NoiseRate | None]) -> tuple[FakeFederation, FedSIRState]:
+    """Run Stage I on clients with these noise rates; each trains to a model of its own, a: 0, b: 1, …"""
+
+    def reply(task: str, client: str) -> Identified | Described | Judged:
+        if task == "identify":
+            return Identified(0.5, 0.3, 2, 2, 1.0, weights(float("abcd".index(client))))
+        return Described(sums()) if task == "describe" else Judged(rates[client])
+
+    fed = FakeFederation("abcd", reply)
+    return fed, plus().start(fed, weights(7.0))
+
+
+def test_stage_one_judges_everybody_by_the_others_under_one_model() -> None:
+    clean, noisy = rate_of(0.01), rate_of(0.6)
+    fed, state = stage_one({"a": clean, "b": noisy, "c": clean, "d": noisy})
+    assert state.split is not None
+    assert (state.split.clean, state.split.noisy) == (("a", "c"), ("b", "d"))
+    assert fed.asked["describe"].payload["model"]["w"].tolist() == [1.5]  # the mean of 0, 1, 2, 3
+    assert set(fed.asked["judge"].each) == set("abcd")
+    assert [page.task for page in fed.pages] == ["identify", "describe", "judge", "judge"]  # the second changes nothing
+    assert fed.values["noise_rate_by_client"] == {"a": 0.01, "b": 0.6, "c": 0.01, "d": 0.6}
+    assert state.model["w"].tolist() == [1.0]  # the clean clients' average
+    assert "note" not in fed.values
+
+
+def test_where_everybody_is_noisy_the_least_noisy_teaches_and_a_note_says_so() -> None:
+    fed, state = stage_one({k: rate_of(rate) for k, rate in zip("abcd", (0.5, 0.3, 0.6, 0.6), strict=True)})
+    assert state.split is not None and state.split.clean == ("b",)
+    assert "client b, the least noisy with 30% wrong labels" in fed.values["note"]
+
+
+def test_who_cannot_be_judged_is_not_assessed() -> None:
+    rates = dict.fromkeys("abc", rate_of(0.0)) | {"d": None}
+    _, state = stage_one(rates)
+    assert state.split is not None and list(state.split.not_assessed) == ["d"]
+    assert "fewer than 20 samples" in state.split.not_assessed["d"]
+
+
+def test_where_nobody_can_be_judged_clients_are_compared_as_before_and_a_note_says_so() -> None:
+    fed, state = stage_one(dict.fromkeys("abcd"))
+    assert state.split is not None and state.split.clean == ("a", "b", "c", "d")
+    assert state.split.not_assessed == {}
+    assert "too few samples to estimate noise rates" in fed.values["note"]
+
+
+def test_weights_by_doubtful_labels() -> None:
+    fed = federation({"c": 0.6, "d": 0.6}, doubt=0.25)
+    plus(daagg={"weigh_by": "noise_left"}).round(1, state_of("ab", "cd"), fed)
+    assert fed.values["shares"] == {"a": 0.2, "b": 0.2, "c": 0.3, "d": 0.3}  # 2, 2, 4 · 0.75, 4 · 0.75 of 10
+
+
+def test_a_clean_client_without_sums_does_not_teach() -> None:
+    fed = federation({})
+    answer: Callable[[str, str], Any] = fed.reply
+    fed.reply = lambda task, k: (
+        replace(answer(task, k), moments=None) if (task, k) == ("train_clean", "b") else answer(task, k)
+    )
+    plus().round(3, state_of("ab", "cd"), fed)
+    assert fed.failures == {"b": "it sent no sums of its features"}
+    assert fed.asked["train_noisy"].payload["references"] is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"counts": np.array([-1, 4])}, "negative"),
+        ({"second_moment": -np.eye(2)}, "not a sum of squares"),
+        ({"second_moment": np.array([[1.0, 9], [0, 1]])}, "not a sum of squares"),
+    ],
+)
+def test_sums_that_cannot_be_are_a_fault(change: dict[str, Any], fault: str) -> None:
+    found = Taught(weights(0.0), 1, 1.0, None, replace(sums(), **change)).fault()
+    assert found is not None and fault in found
+    assert Taught(weights(0.0), 1, 1.0, None, sums()).fault() is None
+
+
+def test_soft_targets_are_what_a_noisy_client_trains_on(make_client: Callable[..., Any]) -> None:
+    client = make_client()
+    n, n_classes = len(client.data), client.data.n_classes
+    model = client.new_module().state_dict()
+    generator = torch.Generator().manual_seed(0)
+    probabilities = torch.rand(n, n_classes, generator=generator)
+    probabilities /= probabilities.sum(dim=1, keepdim=True)
+    remembered = {
+        "label_probabilities": probabilities,
+        "corrected_labels": probabilities.argmax(dim=1),
+        "noise_rate": torch.tensor(0.5),
+    }
+    replies = {}
+    for targets in ("soft", "hard"):
+        client.state = dict(remembered)
+        method = plus(relabel={"targets": targets}, kd={"enabled": False})
+        replies[targets] = method.train_noisy(client, model, kd_weight=0.0, references=None, clean_reference=None)
+    assert replies["soft"].loss != replies["hard"].loss
+    assert replies["soft"].doubt == pytest.approx(1 - float(probabilities.amax(dim=1).mean()))
+    assert replies["soft"].noise_rate is None, "it was not estimated in this round"
