@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 PATIENCE = 600.0  # seconds for Ray to start its processes, which load torch
 LONGEST_FOLDER = 40  # bytes: Ray puts sockets 64 bytes below it, and the system takes 107
 RESTARTS = 1000  # of a Ray process that died
+# Seconds, not Ray's 60: after `kill -9` of this process the kernel ends Ray's own processes, but its two agents of the
+# machine first tell a server that is gone, and end only when they no longer try. The server lies on this machine, so
+# that a lost connection means that it has died.
+FAREWELL = "10"
 
 
 @lru_cache(maxsize=1)
@@ -76,6 +80,7 @@ class SimulationEngine(VirtualEngine):
             raise GridError("engine: Ray already runs in this process, and Flower's simulation would end it.")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do anyway, without its advice
         os.environ.setdefault("RAY_worker_niceness", "0")  # else clients wait for every other process
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", FAREWELL)
         settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
         settings["logging_level"] = logging.CRITICAL
         if len(os.fsencode(self._folder)) <= LONGEST_FOLDER:
