@@ -40,7 +40,7 @@ class Browser:
         self.driver = driver
 
     def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Show a file or an address in a window of that many CSS pixels; forget what earlier pages said and asked for."""
+        """Show a file or an address in a window of that many CSS pixels; forget what the page before said."""
         self.look(width=width, height=height, dark=dark)
         self.driver.get("about:blank")
         self._drain()
@@ -82,11 +82,12 @@ class Browser:
 
     def accessibility_faults(self) -> list[str]:
         """Return what axe-core calls serious or critical on the page as it is now: rule, what is wrong, where."""
-        source = files("axe_selenium_python") / "node_modules" / "axe-core" / "axe.min.js"
+        source = files("axe_core_python") / "axe.min.js"
         self.driver.execute_script(source.read_text(encoding="utf-8"))
         found = self.driver.execute_async_script(
             "const done = arguments[arguments.length - 1];"
-            "axe.run(document, {resultTypes: ['violations']}, (error, results) => done(error ? {error: String(error)} : results));"
+            "axe.run(document, {resultTypes: ['violations']})"
+            ".then(done, error => done({error: String(error)}));"
         )
         assert "error" not in found, found["error"]
         assert found["passes"], "axe-core looked at nothing"
