@@ -1,7 +1,8 @@
 """fedsir: federated learning when some clients' labels are wrong.
 
-`identify` and `relabel` work on arrays of features; `FederatedData` and `simulate` are a federation in memory, round by
-round; `run` and `load_run` are the same in a folder that survives a kill. Importing this loads none of them yet.
+`identify` and `relabel` work on arrays of features, and `audit` says the same to a data owner, sample by sample;
+`FederatedData` and `simulate` are a federation in memory, round by round; `run` and `load_run` are the same in a folder
+that survives a kill. Importing this loads none of them yet.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedsir.auditing.audit import audit
+    from fedsir.auditing.result import AuditResult
     from fedsir.data.federation import FederatedData
     from fedsir.embeddings import Identification, Relabelled, identify, relabel
     from fedsir.errors import FedsirError
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AuditResult",
     "FederatedData",
     "FedsirError",
     "Identification",
@@ -26,6 +30,7 @@ __all__ = [
     "RunResult",
     "Simulation",
     "Step",
+    "audit",
     "identify",
     "load_run",
     "relabel",
@@ -34,6 +39,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "AuditResult": "fedsir.auditing.result",
     "FederatedData": "fedsir.data.federation",
     "FedsirError": "fedsir.errors",
     "Identification": "fedsir.embeddings",
@@ -41,6 +47,7 @@ _HOME = {
     "RunResult": "fedsir.runs.result",
     "Simulation": "fedsir.simulation.simulation",
     "Step": "fedsir.simulation.simulation",
+    "audit": "fedsir.auditing.audit",
     "identify": "fedsir.embeddings",
     "load_run": "fedsir.runs.result",
     "relabel": "fedsir.embeddings",

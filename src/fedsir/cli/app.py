@@ -10,7 +10,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from fedsir import __version__
-from fedsir.cli import INTERRUPTED, Stopped, compare, demo, doctor, flower, listing, plan, reproduce, run, show, sweep
+from fedsir.cli import (
+    INTERRUPTED,
+    Stopped,
+    audit,
+    compare,
+    demo,
+    doctor,
+    flower,
+    listing,
+    plan,
+    reproduce,
+    run,
+    show,
+    sweep,
+)
 from fedsir.cli.terminal import forget_output, say
 from fedsir.errors import FedsirError
 
@@ -35,6 +49,7 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
+app.add_typer(audit.app, name="audit")
 app.add_typer(flower.app, name="flower")
 
 
@@ -77,7 +92,7 @@ def main() -> None:
         _refuse(str(problem))
     except UsageError as problem:
         what = " ".join(problem.format_message().split()).rstrip(".")
-        _refuse(f"{what}. See `{problem.ctx.command_path if problem.ctx else 'fedsir'} --help`.")
+        _refuse(f"{what}. See `{problem.ctx.command_path.strip() if problem.ctx else 'fedsir'} --help`.")
     except OSError as problem:
         if problem.filename is not None:  # of a file, not of the output: a bug, so with its traceback
             raise

@@ -7,6 +7,7 @@ silence.
 
 from __future__ import annotations
 
+import io
 import struct
 import warnings
 from collections import Counter
@@ -39,7 +40,7 @@ TOO_LARGE = (MemoryError, Image.DecompressionBombError)
 
 
 @dataclass
-class _Listing:
+class Listing:
     """The files found so far; one entry per image in the four lists."""
 
     root: Path
@@ -96,9 +97,9 @@ class _Listing:
                 raise DataError(f"client {client.name!r} has no image in {client}; add some or take the folder away")
 
 
-def load_folder(root: Path, seed: int, size: Size | None = None) -> Source:
-    """Return the data of a folder; ``seed`` keys the held-out fifth if it has no train and test part."""
-    listing = _Listing(root)
+def list_folder(root: Path) -> tuple[Listing, bool]:
+    """Return the files of a folder, in natural order, and whether it has a train and a test part."""
+    listing = Listing(root)
     top = listing.folders(root)
     has_split = _is_split(listing, top)
     if has_split:
@@ -108,6 +109,12 @@ def load_folder(root: Path, seed: int, size: Size | None = None) -> Source:
         listing.add_clients(root, is_test=False)
     if not listing.files:
         raise DataError(f"{root} holds no images; they belong in client/class/image")
+    return listing, has_split
+
+
+def load_folder(root: Path, seed: int, size: Size | None = None) -> Source:
+    """Return the data of a folder; ``seed`` keys the held-out fifth if it has no train and test part."""
+    listing, has_split = list_folder(root)
     images, notes = _read_images(listing, size)
     if listing.ignored:
         notes.append(f"{root.name}: ignored {len(listing.ignored)} hidden, text or system files")
@@ -126,7 +133,7 @@ def load_folder(root: Path, seed: int, size: Size | None = None) -> Source:
     )
 
 
-def _is_split(listing: _Listing, top: list[Path]) -> bool:
+def _is_split(listing: Listing, top: list[Path]) -> bool:
     """Whether the top folders are a train and a test part, and not two clients called so."""
     if [path.name for path in top] != ["test", "train"]:
         return False
@@ -136,7 +143,7 @@ def _is_split(listing: _Listing, top: list[Path]) -> bool:
     )
 
 
-def _add_test(listing: _Listing, folder: Path) -> None:
+def _add_test(listing: Listing, folder: Path) -> None:
     """Add ``client/class/image`` or ``class/image``: nobody needs to own a test sample."""
     inside = [below for path in listing.folders(folder) for below in path.iterdir()]
     if any(below.is_dir() and not below.name.startswith(".") for below in inside):
@@ -150,12 +157,17 @@ def peek_folder(root: Path) -> Size | None:
     """Return height and width of the first image that is found, None if there is none."""
     for path in chain(root.glob("*/*/*"), root.glob("*/*/*/*")):
         if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
-            with _opened(path) as image:
-                return image.height, image.width
+            return size_of(path)
     return None
 
 
-def _read_images(listing: _Listing, size: Size | None) -> tuple[Images, list[str]]:
+def size_of(path: Path, content: bytes | None = None) -> Size:
+    """Return height and width of an image; ``content`` stands for the file."""
+    with _opened(path, content) as image:
+        return image.height, image.width
+
+
+def _read_images(listing: Listing, size: Size | None) -> tuple[Images, list[str]]:
     """Return (n, channels, h, w), in colour if any image is, and notes on what was dropped."""
     notes: Counter[str] = Counter()
     is_grey = all(_is_grey(path) for path in listing.files)
@@ -164,7 +176,7 @@ def _read_images(listing: _Listing, size: Size | None) -> tuple[Images, list[str
     def pieces() -> Iterator[Images]:
         nonlocal first
         for path in listing.files:
-            pixels = _pixels(path, is_grey, size, notes)
+            pixels = pixels_of(path, is_grey, size, notes)
             first = first or pixels.shape[:2]
             if pixels.shape[:2] != first:
                 (h, w), (other_h, other_w) = first, pixels.shape[:2]
@@ -183,9 +195,11 @@ def _is_grey(path: Path) -> bool:
         return image.mode in GREY_MODES
 
 
-def _pixels(path: Path, is_grey: bool, size: Size | None, notes: Counter[str]) -> Images:
-    """Return one image upright as (h, w, 1 or 3), and count what is dropped of it."""
-    with _opened(path) as image:
+def pixels_of(
+    path: Path, is_grey: bool, size: Size | None, notes: Counter[str], content: bytes | None = None
+) -> Images:
+    """Return one image upright as (h, w, 1 or 3), and count what is dropped of it; ``content`` stands for the file."""
+    with _opened(path, content) as image:
         if getattr(image, "n_frames", 1) > 1:
             notes["took the first frame of {n} images that have several"] += 1
         if image.has_transparency_data:
@@ -209,12 +223,12 @@ def _pixels(path: Path, is_grey: bool, size: Size | None, notes: Counter[str]) -
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
     """Open an image file; whatever is wrong with it is a `DataError` that names it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # a large photo is no attack
-            with Image.open(path) as image:
+            with Image.open(path if content is None else io.BytesIO(content)) as image:
                 yield image
     except DataError:
         raise
