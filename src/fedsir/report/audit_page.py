@@ -374,11 +374,11 @@ def confusion_of(
 
 def _shown(sample: SuspiciousSample, client: str) -> Shown:
     assert sample.picture is not None, "only samples with a picture get here"
-    lines = [f"given label right: {percent(sample.score, 0)}"]
+    chances = percent(sample.score, 0)
     if sample.suggested_probability is not None:
-        lines.append(f"suggestion right: {percent(sample.suggested_probability, 0)}")
-    lines.append(sample.path or f"id {sample.id}")
-    return Shown(sample.picture, sample.id, client, sample.given, sample.suggested, tuple(lines))
+        chances += f" → {percent(sample.suggested_probability, 0)}"
+    lines = (chances, sample.path or f"id {sample.id}")
+    return Shown(sample.picture, sample.id, client, sample.given, sample.suggested, lines)
 
 
 __all__ = [

@@ -103,13 +103,15 @@ class Scale:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round numbers from low to high, at most so many and at least one if any fits."""
+def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
+    """Return round numbers from low to high, about so many; only whole ones if asked for."""
     if not high > low:
         return [low]
     raw = (high - low) / max(most - 1, 1)
     power = 10 ** math.floor(math.log10(raw))
     step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= raw * (1 - 1e-9))
+    if whole:
+        step = max(1.0, math.ceil(step))
     first = math.ceil(low / step - 1e-9)
     return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
@@ -131,7 +133,7 @@ def rounded_range(
 def width_of(text: str) -> float:
     """Return roughly how wide text of 12 pixels is."""
     return sum(
-        12.0 if ord(c) > 0x2E80 else 3.8 if c in "iljtf.,:;|!' " else 9.5 if c in "mwMW@%" else 6.7 for c in text
+        12.5 if ord(c) > 0x2E80 else 4.4 if c in "iljtf.,:;|!' " else 11.0 if c in "mwMW@%" else 7.5 for c in text
     )
 
 

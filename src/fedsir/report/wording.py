@@ -66,6 +66,11 @@ def plural(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
+def called(client: str) -> str:
+    """Return what a chart calls a client: a number alone could be anything."""
+    return f"client {client}" if client.isdecimal() else client
+
+
 def about(n: float) -> str:
     """Return an estimated count, rounded to two digits where it is large: nobody knows the third."""
     if n < 100:

@@ -64,6 +64,7 @@ class MetricsLine(FileForm):
     loss_noisy: Number | None = None
     relabelled: Count | None = None
     noise_rate_by_client: dict[str, Number] | None = None
+    noise_after_by_client: dict[str, Share] | None = None
 
 
 class DataFile(FileForm):

@@ -37,7 +37,10 @@ class Evaluator:
         simulation = step.simulation
         if step.round % self.every == 0 or step.round == simulation.rounds:
             step.metrics["accuracy"] = self.accuracy(simulation.test_predictions()).accuracy
-        step.metrics["noise_after"] = self.noise_after(self.corrected_labels(simulation.client_states))
+        corrected = self.corrected_labels(simulation.client_states)
+        step.metrics["noise_after"] = self.noise_after(corrected)
+        if step.metrics.get("has_relabelled") and (by_client := self.noise_by_client(corrected)):
+            step.metrics["noise_after_by_client"] = by_client
 
     def __post_init__(self) -> None:
         self.truth = self.data.truth
@@ -92,6 +95,14 @@ class Evaluator:
         if true is None or len(rows) == 0:
             return None
         return score_relabeling(true[rows], self.data.given_labels[rows], corrected[rows]).noise_after
+
+    def noise_by_client(self, corrected: NDArray[np.int64]) -> dict[str, float]:
+        """Return the share of wrong labels left on each judged client; empty where nobody knows."""
+        true = self.truth.true_labels
+        if true is None:
+            return {}
+        is_wrong = corrected != true
+        return {client: float(is_wrong[self.data.rows(client)].mean()) for client in self._judged}
 
     def relabelling(self, corrected: NDArray[np.int64]) -> tuple[RelabelReport, dict[str, RelabelReport]]:
         """Score corrected labels: pooled over the clients that really are noisy, and by client."""

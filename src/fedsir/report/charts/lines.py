@@ -66,8 +66,8 @@ def line_chart(lines: Sequence[Line], frame: Frame, *, key: str, title: str, des
         for value in ticks(low, high):
             parts.append(element("path", d=f"M{left:.1f} {y(value):.1f}H{right:.1f}", class_="grid"))
             parts.append(element("text", frame.write(value), x=left - 8, y=y(value) + 4, text_anchor="end"))
-        for t in sorted({round(t) for t in ticks(rounds[0], rounds[-1], 10 if is_wide else 5)}):
-            parts.append(element("text", str(t), x=x(t), y=foot + 18, text_anchor="middle"))
+        for t in ticks(rounds[0], rounds[-1], 11 if is_wide else 5, whole=True):
+            parts.append(element("text", f"{t:.0f}", x=x(t), y=foot + 18, text_anchor="middle"))
         parts.append(element("text", "round", x=(left + right) / 2, y=height - 6, text_anchor="middle"))
         for t in frame.marks:
             parts.append(element("path", d=f"M{x(t):.1f} {top:.1f}V{foot:.1f}", class_="limit"))
