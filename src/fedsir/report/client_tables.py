@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsir.report.wording import is_known, plural
+from fedsir.report.wording import called, is_known, plural
 
 ORDER = {"noisy": 0, "not assessed": 1, "clean": 2}
 MOST_TILES, MOST_ROWS, FIRST_ROWS = 60, 2000, 25
@@ -78,7 +78,10 @@ class Tile:
 
 def tiles(rows: Sequence[Row], words: Sequence[str]) -> tuple[list[Tile], str]:
     """Return the first tiles of clients that are sorted worst first, and a sentence about those that are left out."""
-    shown = [Tile(row.name, row.verdict, text, row.anchor) for row, text in zip(rows[:MOST_TILES], words, strict=False)]
+    shown = [
+        Tile(called(row.name), row.verdict, text, row.anchor)
+        for row, text in zip(rows[:MOST_TILES], words, strict=False)
+    ]
     rest = rows[MOST_TILES:]
     if not rest:
         return shown, ""

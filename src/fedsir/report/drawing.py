@@ -107,13 +107,17 @@ def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> lis
     """Return round numbers from low to high, about so many; only whole ones if asked for."""
     if not high > low:
         return [low]
-    raw = (high - low) / max(most - 1, 1)
-    power = 10 ** math.floor(math.log10(raw))
-    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= raw * (1 - 1e-9))
+    step = _step((high - low) / max(most - 1, 1))
     if whole:
         step = max(1.0, math.ceil(step))
     first = math.ceil(low / step - 1e-9)
     return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _step(least: float) -> float:
+    """Return the next round number that is at least so large."""
+    power: float = 10 ** math.floor(math.log10(least))
+    return next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= least * (1 - 1e-9))
 
 
 def rounded_range(
@@ -123,7 +127,7 @@ def rounded_range(
     least, most = min(values, default=0.0), max(values, default=1.0)
     if most - least < 1e-9:
         least, most = least - 0.05, most + 0.05
-    step = 10 ** math.floor(math.log10(most - least)) / 2
+    step = _step((most - least) / 5)
     return (
         math.floor(least / step) * step if low is None else low,
         math.ceil(most / step) * step if high is None else high,
@@ -154,9 +158,9 @@ def marker(verdict: str, x: float, y: float, r: float = 5.5, **attributes: Any) 
         a = 1.25 * r
         corners = f"M{x:.1f} {y - a:.1f}l{a:.1f} {a:.1f}l{-a:.1f} {a:.1f}l{-a:.1f} {-a:.1f}z"
         return element("path", d=corners, class_=kind, **attributes)
-    return element("circle", cx=x, cy=y, r=r if kind == "clean" else r - 0.8, class_=kind, **attributes)
+    return element("circle", cx=x, cy=y, r=r - 0.8 if kind == "unknown" else r, class_=kind, **attributes)
 
 
 def css_class(verdict: str) -> str:
-    """Return the stylesheet's word for a verdict."""
-    return verdict if verdict in ("clean", "noisy") else "unknown"
+    """Return the stylesheet's word for a verdict, or "plain" for what is not about a verdict."""
+    return verdict if verdict in ("clean", "noisy", "plain") else "unknown"

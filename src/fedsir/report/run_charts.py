@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsir.report.charts.lines import Frame, Line, line_chart
@@ -40,7 +40,7 @@ def accuracy_chart(files: RunFiles) -> tuple[Html, NumberTable] | None:
     marks = tuple(line["round"] for line in files.lines if line.get("has_relabelled"))
     chart = line_chart(
         [Line(files.method, points)],
-        Frame("test accuracy", lambda v: percent(v, 0), marks=marks if len(marks) <= 40 else ()),
+        Frame("test accuracy", lambda v: percent(v, 0), tell=percent, marks=marks if len(marks) <= 40 else ()),
         key="accuracy",
         title="Test accuracy over the rounds",
         description=f"From {percent(points[0][1])} in round {points[0][0]} to {percent(points[-1][1])} at the end.",
@@ -76,9 +76,8 @@ def noise_chart(files: RunFiles) -> tuple[Html, str] | None:
         rates = (before, *between, after)
         words = f"{percent(before, 0)} → {percent(after)}"
         told = " → ".join(percent(rate) for rate in ((before, *between) if between else rates))
-        tip = (
-            f"{called(client)}: wrong labels {told}; {count(did.n_repaired)} repaired, {count(did.n_harmed)} made wrong"
-        )
+        done = f"{count(did.n_repaired)} repaired, {count(did.n_harmed)} made wrong"
+        tip = f"{called(client)}: wrong labels {told}; {done}"
         changes.append(Change(called(client), verdicts.get(client, ""), rates, words, tip))
     if not changes or not any(did.n_changed for did in files.relabelled.values()):
         return None
@@ -124,7 +123,7 @@ def shares_chart(files: RunFiles) -> tuple[Html, str] | None:
     ends = sorted(((line.points[-1][1], line.name) for line in lines), reverse=True)
     chart = line_chart(
         lines,
-        Frame("weight in the average", lambda v: percent(v, 0), low=0.0, reference=1 / len(clients)),
+        Frame("weight in the average", lambda v: percent(v, 0), percent, low=0.0, reference=1 / len(clients)),
         key="shares",
         title="Weight of each client in the average over the rounds",
         description="In the last round: " + "; ".join(f"{name} {percent(share)}" for share, name in ends[:12]) + ".",
@@ -155,10 +154,9 @@ def bytes_chart(files: RunFiles) -> tuple[Html, NumberTable] | None:
     if not files.lines:
         return None
     up, down = (tuple((line["round"], float(line[key])) for line in files.lines) for key in ("bytes_up", "bytes_down"))
-    write: Callable[[float], str] = size
     chart = line_chart(
         [Line("from clients", up), Line("to clients", down)],
-        Frame("bytes in a round, all clients together", write, low=0.0),
+        Frame("bytes in a round, all clients together", size, size, low=0.0),
         key="bytes",
         title="Bytes sent in each round",
         description=f"From clients {size(sum(v for _, v in up))}, to clients {size(sum(v for _, v in down))} in all.",

@@ -111,7 +111,7 @@ def headline(files: RunFiles) -> str:
     n_labels = sum(files.federation.sizes.values()) if files.federation else None
     changed = result.get("n_relabelled")
     if changed and n_labels:
-        return f"{who}; {count(changed)} of {count(n_labels)} labels were changed"
+        return f"{who}; {count(changed)} of {count(n_labels)} labels were changed"
     return f"{who}; {reached}"
 
 
@@ -127,7 +127,7 @@ def _lede(files: RunFiles) -> str:
         )
     parts.append(
         f"The final model gets {percent(result['accuracy'])} of the test images right "
-        f"(± {percent(result['accuracy_half_width'])} by the choice of test images)."
+        f"(± {percent(result['accuracy_half_width'])} by the choice of test images)."
     )
     return " ".join(parts)
 
@@ -189,7 +189,7 @@ def _figures(files: RunFiles) -> list[Figure]:
             Figure(
                 "Test accuracy",
                 percent(result["accuracy"]),
-                f"± {percent(result['accuracy_half_width'])}, 95 % over test images",
+                f"± {percent(result['accuracy_half_width'])}, 95 % over test images",
             )
         )
     elif files.lines:

@@ -60,6 +60,11 @@ def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, agai
     only : leaves out runs in which the setting of that dotted key has another value
     against : the method whose row the others are compared with; the first row if None
     """
+    return compare_groups(grouped(folders, only), against)
+
+
+def grouped(folders: Sequence[Path], only: Mapping[str, Any] | None = None) -> list[list[RunResult]]:
+    """Return the runs behind each row of `compare`: those that differ in their seed only."""
     runs = _chosen([run for folder in folders for run in load_runs(folder)], only or {})
     for folder in folders:
         _refuse_mixed_folder(folder, [run for run in runs if run.folder.parent == folder])
@@ -69,9 +74,13 @@ def compare(folders: Sequence[Path], only: Mapping[str, Any] | None = None, agai
     groups: dict[tuple[tuple[str, Any], ...], list[RunResult]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted((key, repr(value)) for key, value in run.settings.items())), []).append(run)
-    rows = list(groups.values())
-    base = rows[0] if against is None else _rows_of(against, rows)
-    return [summary(group, base, _telling(group[0], rows)) for group in rows]
+    return list(groups.values())
+
+
+def compare_groups(groups: list[list[RunResult]], against: str | None = None) -> list[Row]:
+    """Return one row per group, compared with that of the method `against`, or with the first."""
+    base = groups[0] if against is None else _rows_of(against, groups)
+    return [summary(group, base, _telling(group[0], groups)) for group in groups]
 
 
 def _chosen(runs: list[RunResult], only: Mapping[str, Any]) -> list[RunResult]:

@@ -32,12 +32,14 @@ class Line:
 class Frame:
     """What the axes of a line chart are.
 
+    write, tell : a value's words at the axis, and where it stands alone
     marks : rounds to mark with a vertical stroke
     reference : a value to mark with a horizontal one
     """
 
     y_label: str
     write: Callable[[float], str]
+    tell: Callable[[float], str]
     low: float | None = None
     high: float | None = None
     marks: tuple[int, ...] = ()
@@ -56,7 +58,7 @@ def line_chart(lines: Sequence[Line], frame: Frame, *, key: str, title: str, des
     def draw(width: float, layout: str) -> Html:
         is_wide = layout == "wide"
         height = 340.0 if is_wide else 280.0
-        labels = [f"{line.name}  {frame.write(line.points[-1][1])}" for line in named] if is_wide else []
+        labels = [f"{line.name}  {frame.tell(line.points[-1][1])}" for line in named] if is_wide else []
         room = min(max(map(width_of, labels), default=0) + 30, 300) if labels else 10
         left = max(width_of(frame.write(v)) for v in ticks(low, high)) + 14
         top, foot, right = 26.0, height - 44, width - room
@@ -129,7 +131,7 @@ def _columns(
     by_round = [dict(line.points) for line in lines]
     found = []
     for t in chosen:
-        told = [f"{line.name} {frame.write(at[t])}" for line, at in zip(lines, by_round, strict=True) if t in at]
+        told = [f"{line.name} {frame.tell(at[t])}" for line, at in zip(lines, by_round, strict=True) if t in at]
         more = f" · and {len(told) - 12} more" if len(told) > 12 else ""
         start, end = max(x(t) - half, x.start), min(x(t) + half, x.end)
         tip = f"round {t} · {' · '.join(told[:12])}{more}"

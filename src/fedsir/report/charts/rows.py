@@ -34,6 +34,7 @@ class Estimate:
     words : the value as it is written at the row's end
     tip : what the pointer shows
     true : the true value, where it is known
+    others : further values, drawn as small strokes
     """
 
     client: str
@@ -44,6 +45,7 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     true: float | None = None
+    others: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ Row = TypeVar("Row", Estimate, Change)
 def interval_chart(estimates: Sequence[Estimate], axis: Axis, *, key: str, title: str, description: str) -> Html:
     """Return a row per client, in the given order: the estimate's sign, its interval, the true value as a stroke."""
     shown = estimates[:MOST_ROWS]
-    reach = [v for e in shown for v in (e.value, e.low, e.high, e.true) if v is not None]
+    reach = [v for e in shown for v in (e.value, e.low, e.high, e.true, *e.others) if v is not None]
 
     def draw_row(estimate: Estimate, scale: Scale, y: float) -> Html:
         parts = [element("rect", x=0.0, y=y - ROW / 2, width="100%", height=ROW, class_="hit")]
@@ -91,6 +93,9 @@ def interval_chart(estimates: Sequence[Estimate], axis: Axis, *, key: str, title
             parts.append(element("path", d=ends, class_=f"error {kind}"))
         if estimate.true is not None:
             parts.append(element("path", d=f"M{scale(estimate.true):.1f} {y - 9:.1f}v18", class_="truth"))
+        if estimate.others:
+            strokes = "".join(f"M{scale(value):.1f} {y - 6:.1f}v12" for value in estimate.others)
+            parts.append(element("path", d=strokes, class_="axis"))
         parts.append(marker(estimate.verdict, scale(estimate.value), y))
         return element("g", *parts, data_tip=estimate.tip)
 
