@@ -20,6 +20,7 @@ from fedsir.cli import (
     flower,
     listing,
     plan,
+    report,
     reproduce,
     run,
     show,
@@ -48,6 +49,7 @@ app.command("show")(show.show)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(audit.app, name="audit")
 app.add_typer(flower.app, name="flower")

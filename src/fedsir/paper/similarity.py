@@ -135,7 +135,7 @@ def similarity_panels(
     client = clean.clients[best_spread_client(clean.counts(), min_samples)]
     with prepared(device):
         initial = initial_model(config.model, clean, seed=config.seed, data_dir=where, download=download)
-    seen = [_stage_one(config, dealt(client, rate), client, initial, device) for rate in noise_rates]
+    seen = [stage_one(config, dealt(client, rate), client, initial, device) for rate in noise_rates]
     return Similarity(
         noise_rates=tuple(noise_rates),
         matrices=np.stack([matrix for matrix, _ in seen]),
@@ -172,7 +172,7 @@ def _stage_one_settings(config: RunConfig) -> Any:
     return config.method.identify  # type: ignore[attr-defined]
 
 
-def _stage_one(
+def stage_one(
     config: RunConfig, data: FederatedData, client: str, model: InitialModel, device: str
 ) -> tuple[NDArray[np.float64], OffDiagonal]:
     """Return the client's class similarities, (C, C), and what it would send to a server."""

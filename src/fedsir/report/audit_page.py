@@ -15,7 +15,7 @@ from fedsir.report.client_tables import ORDER, Cell, Column, Row, client_table, 
 from fedsir.report.drawing import Html
 from fedsir.report.page import render
 from fedsir.report.pictures import Grid, Picture, Shown
-from fedsir.report.wording import MISSING, about, count, listed, percent, plural
+from fedsir.report.wording import MISSING, about, count, listed, percent, plural, tick_percent
 
 MOST_SAMPLES, MOST_PAIRS = 500, 10  # rows of a client's own table, and of the table of confusions
 LIMITS = (
@@ -308,7 +308,7 @@ def _rate_chart(clients: Sequence[AuditedClient]) -> Html | None:
         return None
     described = "; ".join(f"{e.client} {e.words}" for e in estimates[:12])
     more = f"; and {len(estimates) - 12} more" if len(estimates) > 12 else ""
-    axis = Axis("estimated share of wrong labels", lambda v: percent(v, 0), low=0.0)
+    axis = Axis("estimated share of wrong labels", tick_percent, low=0.0)
     return interval_chart(
         estimates, axis, key="rates", title="Estimated noise rate of each client", description=f"{described}{more}."
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedsir.report.drawing import short_names
 from fedsir.report.wording import called, is_known, plural
 
 ORDER = {"noisy": 0, "not assessed": 1, "clean": 2}
 MOST_TILES, MOST_ROWS, FIRST_ROWS = 60, 2000, 25
+TILE_ROOM = 150.0  # two lines of a tile, as `width_of` measures
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Tile:
     """A client in the strip: its verdict and a few words."""
 
     name: str
+    whole_name: str
     verdict: str
     words: str
     anchor: str
@@ -78,9 +81,11 @@ class Tile:
 
 def tiles(rows: Sequence[Row], words: Sequence[str]) -> tuple[list[Tile], str]:
     """Return the first tiles of clients that are sorted worst first, and a sentence about those that are left out."""
+    first = rows[:MOST_TILES]
+    names = short_names([called(row.name) for row in first], TILE_ROOM)
     shown = [
-        Tile(called(row.name), row.verdict, text, row.anchor)
-        for row, text in zip(rows[:MOST_TILES], words, strict=False)
+        Tile(name, called(row.name), row.verdict, text, row.anchor)
+        for row, name, text in zip(first, names, words[:MOST_TILES], strict=True)
     ]
     rest = rows[MOST_TILES:]
     if not rest:

@@ -19,7 +19,7 @@ from fedsir.report.judgement import NumberTable
 from fedsir.report.page import render
 from fedsir.report.run_charts import number_table
 from fedsir.report.run_files import RunFiles, read_run
-from fedsir.report.wording import MISSING, called, count, duration, listed, percent, plural, points, size
+from fedsir.report.wording import MISSING, called, count, duration, listed, percent, plural, points, size, tick_percent
 from fedsir.runs.result import RunResult
 from fedsir.sweeps.comparison import Row, compare_groups, grouped
 
@@ -40,10 +40,9 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class MethodRow:
-    """A row of the table of methods: its name, the settings that tell it from others, its cells."""
+    """A row of the table of methods."""
 
     name: str
-    settings: tuple[str, ...]
     is_base: bool
     cells: tuple[Cell, ...]
 
@@ -56,7 +55,8 @@ def comparison_page(
     rows = compare_groups(groups, against)
     names = row_names(rows)
     files = [[read_run(run.folder) for run in group] for group in groups]
-    shown = list(range(len(rows)))[:MOST_CURVES]
+    best = sorted(range(len(rows)), key=lambda i: -rows[i].accuracy)
+    shown = sorted(best[:MOST_CURVES])
     common, differing = _settings(groups)
     return render(
         "comparison.html.j2",
@@ -69,8 +69,8 @@ def comparison_page(
         chart=_accuracy_chart(rows, names, groups),
         curves=_curves([files[i] for i in shown], [names[i] for i in shown], "accuracy"),
         noise_curves=_curves([files[i] for i in shown], [names[i] for i in shown], "noise_after"),
-        keys=[(i, names[i], swatch(i)) for i in shown],
-        curves_left_out=f"The first {MOST_CURVES} of {len(rows)} rows are drawn." if len(rows) > MOST_CURVES else "",
+        keys=[(i, names[row], swatch(i)) for i, row in enumerate(shown)],
+        curves_left_out=f"The {MOST_CURVES} best of {len(rows)} are drawn." if len(rows) > MOST_CURVES else "",
         verdicts=_verdicts(files, names),
         common=common,
         differing=differing,
@@ -84,14 +84,24 @@ def comparison_page(
 
 
 def row_names(rows: Sequence[Row]) -> list[str]:
-    """Return a name per row: the method's, with the telling settings where a method has several rows."""
-    methods = [row.method for row in rows]
-    return [
-        " ".join((row.method, *(setting.removeprefix("method.") for setting in row.settings)))
-        if methods.count(row.method) > 1
-        else row.method
-        for row in rows
-    ]
+    """Return a name per row: the method's, and where it has several rows, as few settings as tell them apart."""
+    names = []
+    for row in rows:
+        same = [other for other in rows if other.method == row.method]
+        names.append(" ".join((row.method, *_telling(row, same))) if len(same) > 1 else row.method)
+    return names
+
+
+def _telling(row: Row, same: Sequence[Row]) -> list[str]:
+    """Return the first setting that no other row of the method shares, or as many as it takes; the preset first."""
+    found: list[str] = []
+    left = [other for other in same if other is not row]
+    for setting in sorted(row.settings, key=lambda text: not text.startswith("method.preset=")):
+        still = [other for other in left if setting in other.settings]
+        if len(still) < len(left):
+            found.append(setting.removeprefix("method."))
+            left = still
+    return found
 
 
 def _headline(rows: Sequence[Row], names: Sequence[str]) -> str:
@@ -104,7 +114,11 @@ def _headline(rows: Sequence[Row], names: Sequence[str]) -> str:
     gap = 100 * (rows[best].accuracy - rows[second].accuracy)
     if len(rows) == 2:
         return f"{reached}, {gap:.1f} points more than {names[second]}"
-    return f"Of {len(rows)} rows, {reached} and is {gap:.1f} points ahead of {names[second]}"
+    return f"Of {len(rows)} {_kind(rows)}s, {reached} and is {gap:.1f} points ahead of {names[second]}"
+
+
+def _kind(rows: Sequence[Row]) -> str:
+    return "method" if len({row.method for row in rows}) == len(rows) else "variant"
 
 
 def _lede(groups: Sequence[Sequence[RunResult]], rows: Sequence[Row]) -> str:
@@ -123,7 +137,7 @@ def _figures(groups: Sequence[Sequence[RunResult]], rows: Sequence[Row], names: 
     best = max(range(len(rows)), key=lambda i: rows[i].accuracy)
     cheapest = min(range(len(rows)), key=lambda i: _mean(groups[i], "bytes_up", "bytes_down"))
     figures = [
-        Figure("Runs", count(sum(map(len, groups))), plural(len(rows), "row")),
+        Figure("Runs", count(sum(map(len, groups))), plural(len(rows), _kind(rows))),
         Figure("Best accuracy", percent(rows[best].accuracy), names[best]),
     ]
     repaired = [i for i in range(len(rows)) if rows[i].noise_after is not None]
@@ -160,7 +174,7 @@ def _method_row(row: Row, name: str, group: Sequence[RunResult]) -> MethodRow:
         Cell(size(sent), sent),
         Cell(duration(seconds), seconds),
     )
-    return MethodRow(name, tuple(s for s in row.settings if not name.endswith(s)), row.is_base, cells)
+    return MethodRow(name, row.is_base, cells)
 
 
 def _accuracy_chart(rows: Sequence[Row], names: Sequence[str], groups: Sequence[Sequence[RunResult]]) -> Html:
@@ -176,7 +190,7 @@ def _accuracy_chart(rows: Sequence[Row], names: Sequence[str], groups: Sequence[
         estimates.append(Estimate(names[i], "plain", row.accuracy, words, tip, low, high, others=others))
     return interval_chart(
         estimates,
-        Axis("test accuracy", lambda v: percent(v, 0)),
+        Axis("test accuracy", tick_percent),
         key="reached",
         title="Test accuracy of each method",
         description="; ".join(f"{e.client} {e.words}" for e in estimates) + ".",
@@ -215,7 +229,7 @@ def _curves(groups: Sequence[Sequence[RunFiles]], names: Sequence[str], key: str
         drawn,
         Frame(
             title.partition(" over")[0].lower(),
-            lambda v: percent(v, 0),
+            tick_percent,
             percent,
             low=lowest,
         ),

@@ -137,7 +137,7 @@ def rounded_range(
 def width_of(text: str) -> float:
     """Return roughly how wide text of 12 pixels is."""
     return sum(
-        12.5 if ord(c) > 0x2E80 else 4.4 if c in "iljtf.,:;|!' " else 11.0 if c in "mwMW@%" else 7.5 for c in text
+        12.5 if ord(c) > 0x2E80 else 4.4 if c in "iljtf.,:;|!' " else 11.5 if c in "mwMW@%" else 8.0 for c in text
     )
 
 
@@ -149,6 +149,24 @@ def shortened(text: str, room: float) -> str:
     while len(text) > 1 and width_of(text) + 8 > room:
         text = text[:-1]
     return text.rstrip() + "…"
+
+
+def short_names(names: Sequence[str], room: float) -> list[str]:
+    """Return names that fit into so many pixels; where beginnings are alike, the middle is cut, not the end."""
+    found = [shortened(name, room) for name in names]
+    if len(set(found)) == len(set(names)):
+        return found
+    return [_without_middle(name, room) for name in names]
+
+
+def _without_middle(text: str, room: float) -> str:
+    text = printable(text)
+    if width_of(text) <= room:
+        return text
+    n_begin = n_end = 1
+    while width_of(text[: n_begin + 1]) + 8 + width_of(text[-n_end - 1 :]) <= room:
+        n_begin, n_end = (n_begin + 1, n_end) if n_begin <= n_end else (n_begin, n_end + 1)
+    return f"{text[:n_begin].rstrip()}…{text[-n_end:].lstrip()}"
 
 
 def marker(verdict: str, x: float, y: float, r: float = 5.5, **attributes: Any) -> Html:

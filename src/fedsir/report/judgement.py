@@ -10,7 +10,7 @@ from fedsir.report.charts.rows import MOST_ROWS, Axis, Estimate, interval_chart
 from fedsir.report.charts.scatter import Point, gaussians, scatter_chart
 from fedsir.report.drawing import Html
 from fedsir.report.run_files import RunFiles
-from fedsir.report.wording import called, number, percent
+from fedsir.report.wording import called, number, percent, tick_percent
 from fedsir.stages.noise_rates import CONVINCING, LIMIT
 from fedsir.stages.split import ClientSplit, Evidence, PairEvidence
 
@@ -77,7 +77,7 @@ def _rates(split: ClientSplit, verdicts: Mapping[str, str], truth: Mapping[str, 
         tip += "" if true is None else f", in truth {percent(true)}"
         estimates.append(Estimate(called(client), verdicts.get(client, ""), rate, percent(rate), tip, low, high, true))
         by_client[client] = ((rate, percent(rate)), (_or_nan(error), percent(error)))
-    axis = Axis("estimated share of wrong labels", lambda v: percent(v, 0), low=0.0, limit=(LIMIT, "limit"))
+    axis = Axis("estimated share of wrong labels", tick_percent, low=0.0, limit=(LIMIT, "limit"))
     how = (
         "Each client's labels were judged by what the classes of all the other clients look like. The sign is the "
         "estimated share of wrong labels, the bar reaches 1.96 standard errors to each side (about 95 %). A client is "

@@ -11,7 +11,7 @@ from fedsir.report.charts.rows import MOST_ROWS, Axis, Change, change_chart
 from fedsir.report.drawing import Html
 from fedsir.report.judgement import NumberTable
 from fedsir.report.run_files import RunFiles
-from fedsir.report.wording import MISSING, called, count, percent, size
+from fedsir.report.wording import MISSING, called, count, percent, size, tick_percent
 
 MOST_LINES = 30
 MOST_NUMBERS = 120  # rows of a table of numbers
@@ -40,7 +40,7 @@ def accuracy_chart(files: RunFiles) -> tuple[Html, NumberTable] | None:
     marks = tuple(line["round"] for line in files.lines if line.get("has_relabelled"))
     chart = line_chart(
         [Line(files.method, points)],
-        Frame("test accuracy", lambda v: percent(v, 0), tell=percent, marks=marks if len(marks) <= 40 else ()),
+        Frame("test accuracy", tick_percent, tell=percent, marks=marks if len(marks) <= 40 else ()),
         key="accuracy",
         title="Test accuracy over the rounds",
         description=f"From {percent(points[0][1])} in round {points[0][0]} to {percent(points[-1][1])} at the end.",
@@ -85,7 +85,7 @@ def noise_chart(files: RunFiles) -> tuple[Html, str] | None:
     described = "; ".join(f"{change.client} {change.words}" for change in changes[:12])
     chart = change_chart(
         changes,
-        Axis("share of wrong labels", lambda v: percent(v, 0), low=0.0),
+        Axis("share of wrong labels", tick_percent, low=0.0),
         key="noise",
         title="Wrong labels of each client before and after relabelling",
         description=f"{described}.",
@@ -123,7 +123,7 @@ def shares_chart(files: RunFiles) -> tuple[Html, str] | None:
     ends = sorted(((line.points[-1][1], line.name) for line in lines), reverse=True)
     chart = line_chart(
         lines,
-        Frame("weight in the average", lambda v: percent(v, 0), percent, low=0.0, reference=1 / len(clients)),
+        Frame("weight in the average", tick_percent, percent, low=0.0, reference=1 / len(clients)),
         key="shares",
         title="Weight of each client in the average over the rounds",
         description="In the last round: " + "; ".join(f"{name} {percent(share)}" for share, name in ends[:12]) + ".",

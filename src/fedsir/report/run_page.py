@@ -19,6 +19,7 @@ from fedsir.report.pictures import Grid
 from fedsir.report.run_charts import accuracy_chart, bytes_chart, noise_chart, shares_chart
 from fedsir.report.run_files import RunFiles, read_run
 from fedsir.report.run_pictures import changed_pictures
+from fedsir.report.similarities import panels
 from fedsir.report.wording import MISSING, about, count, duration, listed, percent, plural, size
 
 # What a reader looks for first, in this order; the other settings follow below.
@@ -46,15 +47,19 @@ LIMITS_OF_LABELS = (
 )
 
 
-def run_page(folder: Path | str, *, images: bool = True, data_dir: Path | None = None) -> str:
+def run_page(
+    folder: Path | str, *, images: bool = True, similarities: bool = False, data_dir: Path | None = None
+) -> str:
     """Return the page of the run in a folder.
 
     Parameters
     ----------
     images : whether to show samples, which needs the data set
+    similarities : whether to compute Stage I of some clients once more, for their class similarities
     data_dir : where published data sets lie
     """
     files = read_run(Path(folder))
+    squares = panels(files, data_dir) if similarities else []
     judged, verdicts = judgement(files), files.verdicts()
     table_rows, columns, words = _clients(files, judged, verdicts)
     shown, left_out = tiles(table_rows, words)
@@ -74,6 +79,7 @@ def run_page(folder: Path | str, *, images: bool = True, data_dir: Path | None =
             "All clients, worst first. Choose a column's name to sort by it.", columns, table_rows, "data.json"
         ),
         judged=judged,
+        squares=squares,
         accuracy=accuracy_chart(files),
         noise=noise_chart(files),
         confusion=_confusion(files),

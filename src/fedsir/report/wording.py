@@ -29,6 +29,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}{NARROW}%".replace("-", "−")
 
 
+def tick_percent(share: float) -> str:
+    """Return a share at a tick of an axis: with a decimal only where it has one."""
+    return percent(share, 0 if abs(100 * share - round(100 * share)) < 1e-6 else 1)
+
+
 def points(difference: float | None) -> str:
     """Return a difference of two shares in percentage points, with its sign."""
     if difference is None or math.isnan(difference):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsir.report.drawing import Html, both, element, joined, shortened, svg, width_of
+from fedsir.report.drawing import Html, both, element, joined, short_names, svg, width_of
 from fedsir.report.wording import count, number
 
 MOST_CLASSES = 24
@@ -46,37 +46,26 @@ def confusion_chart(
 
     def draw(width: float, layout: str) -> Html:
         is_wide = layout == "wide"
-        longest = max(map(width_of, names), default=0)
-        left = min(longest + 14, 170.0 if is_wide else 84.0) + 18
+        rows = short_names(names, 150.0 if is_wide else 62.0)
+        longest = max(map(width_of, rows), default=0)
+        left = longest + 34  # the axis' title, a gap, the names, a gap
         cell = min((width - left - 4) / max(n, 1), 42.0 if is_wide else 32.0)
         turned = longest > cell - 4
-        top = (min(longest, 110.0) + 14 if turned else 20.0) + 20
+        columns = short_names(names, 104.0) if turned else list(names)
+        top = (max(map(width_of, columns), default=0) + 12 if turned else 20.0) + 22
+        middle = f"translate(11 {top + cell * n / 2:.0f}) rotate(-90)"
         parts = [
-            element("text", "suggested label", x=left + cell * n / 2, y=12.0, text_anchor="middle"),
-            element(
-                "text",
-                "given label",
-                transform=f"translate(11 {top + cell * n / 2:.0f}) rotate(-90)",
-                text_anchor="middle",
-            ),
+            element("text", "suggested label", x=max(left + cell * n / 2, 50.0), y=12.0, text_anchor="middle"),
+            element("text", "given label", transform=middle, text_anchor="middle"),
         ]
-        for i, name in enumerate(names):
-            middle = cell * (i + 0.5)
-            parts.append(
-                element(
-                    "text",
-                    shortened(name, left - 30),
-                    x=left - 8,
-                    y=top + middle + 4,
-                    text_anchor="end",
-                    class_="strong",
-                )
-            )
+        for i, (row, column) in enumerate(zip(rows, columns, strict=True)):
+            x, y = left + cell * (i + 0.5), top + cell * (i + 0.5)
+            parts.append(element("text", row, x=left - 8, y=y + 4, text_anchor="end", class_="strong"))
             if turned:
-                where = f"translate({left + middle + 4:.1f} {top - 7:.1f}) rotate(-90)"
-                parts.append(element("text", shortened(name, 108), transform=where, class_="strong"))
+                where = f"translate({x + 4:.1f} {top - 7:.1f}) rotate(-90)"
+                parts.append(element("text", column, transform=where, class_="strong"))
             else:
-                parts.append(element("text", name, x=left + middle, y=top - 7, text_anchor="middle", class_="strong"))
+                parts.append(element("text", column, x=x, y=top - 7, text_anchor="middle", class_="strong"))
         for i in range(n):
             for j in range(n):
                 value, withheld = int(counts[i, j]), hidden.get((i, j))

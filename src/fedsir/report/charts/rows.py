@@ -16,6 +16,7 @@ from fedsir.report.drawing import (
     joined,
     marker,
     rounded_range,
+    short_names,
     shortened,
     svg,
     ticks,
@@ -153,10 +154,11 @@ def _row_chart(
         label = shortened(axis.label, width)
         middle = min(max((scale.start + scale.end) / 2, width_of(label) / 2), width - width_of(label) / 2)
         parts.append(element("text", label, x=middle, y=foot + 36, text_anchor="middle"))
-        for i, row in enumerate(rows):
+        clients = short_names([row.client for row in rows], names - 8)
+        for i, (row, client) in enumerate(zip(rows, clients, strict=True)):
             y = TOP + ROW * (i + 0.5)
             parts.append(draw_row(row, scale, y))
-            parts.append(element("text", shortened(row.client, names - 8), x=0.0, y=y + 4, class_="strong"))
+            parts.append(element("text", client, x=0.0, y=y + 4, class_="strong"))
             parts.append(element("text", row.words, x=width, y=y + 4, text_anchor="end"))
         return svg(width, height, title, description, joined(parts), layout=layout, key=key)
 
