@@ -1,5 +1,8 @@
 """Views with made-up numbers and hostile names, for tests of pages and for the browser."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 
 from fedsir.report.audit_page import AuditedClient, AuditView, ClientView, ConfusionCell, SuspiciousSample
@@ -38,7 +41,6 @@ def audit_view(n_clients: int = 10, n_classes: int = 10, *, names: tuple[str, ..
                 n_classes,
                 "noisy" if is_noisy else "clean",
                 "",
-                random.uniform(5, 20) if is_noisy else random.uniform(-1, 1),
                 rate,
                 max(0.0, rate - 2 * error),
                 min(1.0, rate + 2 * error),
@@ -96,8 +98,37 @@ def client_view(n_samples: int = 60, *, names: tuple[str, ...] = (), has_picture
         class_names=labels,
         samples=tuple(samples),
         n_suspicious=n_samples,
-        confusion=whole.confusion,
+        confusion=tuple(replace(cell, count=cell.count or 3) for cell in whole.confusion),
         why_no_pictures="There are features, and no images.",
         commands=whole.commands,
         notes=whole.notes,
     )
+
+
+def hostile_run(folder: Path) -> Path:
+    """Run a round of FedSIR on images of clients and classes with hostile names; return the run's folder."""
+    import fedsir
+
+    names = [name for name in HOSTILE if name.isprintable()]  # the readers refuse what cannot be shown
+    random = np.random.default_rng(3)
+    n = 240
+    labels = np.arange(n) % 3
+    data = folder / "<b>data & 'x'.npz"
+    np.savez(
+        data,
+        images=(random.integers(0, 60, (n, 8, 8)) + 60 * labels[:, None, None]).astype(np.uint8),
+        labels=labels,
+        clients=np.array(names[:4])[np.arange(n) // 3 % 4],
+        class_names=np.array([names[1], names[0], "plain"]),
+    )
+    settings = {
+        "data.noise": "symmetric",
+        "data.noise_rate": 0.6,
+        "data.noisy_clients": 2,
+        "method.identify.epochs": 1,
+        "method.relabel.every": 1,
+        "method.epochs": 1,
+    }
+    out = folder / "run <i>&"
+    fedsir.run(dataset=data, method="fedsir", rounds=2, settings=settings, out=out)
+    return out

@@ -36,6 +36,7 @@ def loaded_by(*words: str) -> set[str]:
         ("list", "models"),
         ("list", "reproductions"),
         ("reproduce", "--help"),
+        ("report", "--help"),
         ("flower", "--help"),
         ("flower", "site", "--help"),
         ("show", "digits", "--method", "fedsir"),

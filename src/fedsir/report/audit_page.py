@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsir.report.charts.heat import confusion_chart, most_confused
 from fedsir.report.charts.rows import MOST_ROWS, Axis, Estimate, interval_chart
 from fedsir.report.client_tables import ORDER, Cell, Column, Row, client_table, tiles
+from fedsir.report.confusion import Confusion, confusion_of
 from fedsir.report.drawing import Html
+from fedsir.report.key_figures import Figure
 from fedsir.report.page import render
 from fedsir.report.pictures import Grid, Picture, Shown
 from fedsir.report.wording import MISSING, about, count, listed, percent, plural, tick_percent
 
-MOST_SAMPLES, MOST_PAIRS = 500, 10  # rows of a client's own table, and of the table of confusions
+MOST_SAMPLES = 500  # rows of a client's own table
 LIMITS = (
     "A verdict is about labels, not about people: a noisy client may have a hard case mix, another labelling guide or "
     "another device, and its labels may be right by its own rules.",
@@ -44,7 +45,6 @@ class AuditedClient:
     classes: int
     verdict: str
     reason: str = ""
-    evidence: float | None = None
     noise_rate: float | None = None
     noise_rate_low: float | None = None
     noise_rate_high: float | None = None
@@ -226,15 +226,6 @@ def _tally(clients: Sequence[AuditedClient]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A key figure: its name, its value, and a line of small print."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
 def _figures(view: AuditView) -> list[Figure]:
     noisy = [client for client in view.clients if client.verdict == "noisy"]
     unknown = [client for client in view.clients if client.verdict == "not assessed"]
@@ -314,15 +305,6 @@ def _rate_chart(clients: Sequence[AuditedClient]) -> Html | None:
     )
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """A heat map of given and suggested labels, and its largest pairs as a table: (given, suggested, count)."""
-
-    chart: Html
-    pairs: tuple[tuple[str, str, str], ...]
-    note: str
-
-
 def _confusion(cells: Sequence[ConfusionCell], class_names: Sequence[str], min_cell: int) -> Confusion | None:
     """Return the heat map of the named cells; None where there is none."""
     position = {name: i for i, name in enumerate(class_names)}
@@ -334,42 +316,6 @@ def _confusion(cells: Sequence[ConfusionCell], class_names: Sequence[str], min_c
         if cell.count is None:
             withheld[place] = f"<{min_cell}"
     return confusion_of(counts, class_names, withheld)
-
-
-def confusion_of(
-    counts: NDArray[np.int64], class_names: Sequence[str], withheld: Mapping[tuple[int, int], str] | None = None
-) -> Confusion | None:
-    """Return the heat map of (C, C) counts by given and suggested label; None if all lie on the diagonal.
-
-    withheld : (given, suggested) → what to write instead of a count
-    """
-    withheld = withheld or {}
-    off = counts - np.diag(np.diag(counts))
-    if not off.any():
-        return None
-    chosen = most_confused(counts)
-    names = [class_names[i] for i in chosen]
-    place = {old: new for new, old in enumerate(chosen)}
-    hidden = {(place[i], place[j]): words for (i, j), words in withheld.items() if i in place and j in place}
-    order = np.argsort(-off, axis=None, kind="stable")[:MOST_PAIRS]
-    pairs = [
-        (class_names[i], class_names[j], withheld.get((i, j), count(int(off[i, j]))))
-        for i, j in zip(*(index.tolist() for index in np.unravel_index(order, off.shape)), strict=True)
-        if off[i, j] > 0
-    ]
-    note = ""
-    if len(chosen) < len(class_names):
-        note = f"The {len(chosen)} of {len(class_names):,} classes that are confused most are drawn."
-    described = "; ".join(f"{given} as {suggested} {n}" for given, suggested, n in pairs[:8])
-    chart = confusion_chart(
-        counts[np.ix_(chosen, chosen)],
-        names,
-        key="confusion",
-        title="Given and suggested labels",
-        description=f"Largest: {described}.",
-        hidden=hidden,
-    )
-    return Confusion(chart, tuple(pairs), note)
 
 
 def _shown(sample: SuspiciousSample, client: str) -> Shown:

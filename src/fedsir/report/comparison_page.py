@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedsir.report.audit_page import Figure
 from fedsir.report.charts.lines import Frame, Line, line_chart, swatch
 from fedsir.report.charts.rows import MOST_ROWS, Axis, Estimate, interval_chart
 from fedsir.report.client_tables import Cell
 from fedsir.report.drawing import Html
 from fedsir.report.judgement import NumberTable
+from fedsir.report.key_figures import Figure
 from fedsir.report.page import render
 from fedsir.report.run_charts import number_table
 from fedsir.report.run_files import RunFiles, read_run

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from fedsir.report.audit_page import Confusion, Figure, confusion_of
 from fedsir.report.client_tables import ORDER, Cell, Column, Row, client_table, tiles
+from fedsir.report.confusion import Confusion, confusion_of
 from fedsir.report.judgement import Judgement, judgement
+from fedsir.report.key_figures import Figure
 from fedsir.report.page import render
 from fedsir.report.pictures import Grid
 from fedsir.report.run_charts import accuracy_chart, bytes_chart, noise_chart, shares_chart
 from fedsir.report.run_files import RunFiles, read_run
 from fedsir.report.run_pictures import changed_pictures
-from fedsir.report.similarities import panels
+from fedsir.report.similarities import squares
 from fedsir.report.wording import MISSING, about, count, duration, listed, percent, plural, size
 
 # What a reader looks for first, in this order; the other settings follow below.
@@ -59,7 +60,6 @@ def run_page(
     data_dir : where published data sets lie
     """
     files = read_run(Path(folder))
-    squares = panels(files, data_dir) if similarities else []
     judged, verdicts = judgement(files), files.verdicts()
     table_rows, columns, words = _clients(files, judged, verdicts)
     shown, left_out = tiles(table_rows, words)
@@ -79,7 +79,7 @@ def run_page(
             "All clients, worst first. Choose a column's name to sort by it.", columns, table_rows, "data.json"
         ),
         judged=judged,
-        squares=squares,
+        squares=squares(files, data_dir) if similarities else None,
         accuracy=accuracy_chart(files),
         noise=noise_chart(files),
         confusion=_confusion(files),
@@ -331,7 +331,7 @@ def _made_with(provenance: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("versions", versions),
         ("machine", f"{provenance['processor']}, {provenance['platform']}"),
         ("device", str(provenance["device"])),
-        ("first weights", ", ".join(f"{key} {value}" for key, value in provenance["initial_weights"].items())),
+        ("first weights", ", ".join(f"{key} {value}" for key, value in provenance["initial_weights"].items() if value)),
         ("code", str(provenance.get("code_sha256") or "")[:16]),
         ("written", str(provenance.get("written_at") or "")),
     ]

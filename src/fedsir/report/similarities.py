@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fedsir.errors import RunFolderError
 from fedsir.report.charts.heat import similarity_panel
 from fedsir.report.drawing import Html
@@ -24,6 +26,14 @@ CLOSE = 1e-3  # between the stored mean and the one computed again: machines rou
 
 
 @dataclass(frozen=True)
+class Squares:
+    """Matrices of several clients on one scale, which begins at `low`."""
+
+    panels: tuple[Panel, ...]
+    low: float
+
+
+@dataclass(frozen=True)
 class Panel:
     """One client's matrix."""
 
@@ -33,7 +43,7 @@ class Panel:
     chart: Html
 
 
-def panels(files: RunFiles, data_dir: Path | None = None) -> list[Panel]:
+def squares(files: RunFiles, data_dir: Path | None = None) -> Squares:
     """Return class similarities of noisy and clean clients in turn; what stands in the way is an error that says so."""
     from fedsir.data.dealing import load_federation
     from fedsir.data.directory import data_directory
@@ -54,22 +64,25 @@ def panels(files: RunFiles, data_dir: Path | None = None) -> list[Panel]:
         raise RunFolderError(f"--similarities: {data.n_classes:,} classes are more than a small square can show.")
     with prepared("cpu"):
         initial = initial_model(config.model, data, seed=config.seed, data_dir=data_directory(data_dir))
-    found: list[Panel] = []
     verdicts = files.verdicts()
-    for client in chosen_clients(verdicts):
-        matrix, told = stage_one(config, data, client, initial, "cpu")
+    seen = {client: stage_one(config, data, client, initial, "cpu") for client in chosen_clients(verdicts)}
+    for client, (_, told) in seen.items():
         _check(files, client, told.mean)
-        mean = "unknown" if math.isnan(told.mean) else f"{told.mean:.2f}"
-        name = called(client)
+    known = np.concatenate([matrix[np.isfinite(matrix)] for matrix, _ in seen.values()] or [np.ones(1)])
+    low = min(float(np.floor(known.min(initial=1.0) * 10) / 10), 0.9)
+    found = []
+    for i, (client, (matrix, told)) in enumerate(seen.items()):
+        mean, name = "unknown" if math.isnan(told.mean) else f"{told.mean:.2f}", called(client)
         chart = similarity_panel(
             matrix,
             data.class_names,
-            key=f"similarity-{len(found)}",
+            low,
+            key=f"similarity-{i}",
             title=f"Class similarities of {name}",
             description=f"{verdicts[client]}; mean similarity of two different classes {mean}.",
         )
         found.append(Panel(name, verdicts[client], mean, chart))
-    return found
+    return Squares(tuple(found), low)
 
 
 def _check(files: RunFiles, client: str, mean: float) -> None:

@@ -106,11 +106,14 @@ def confusion_chart(
 
 
 def similarity_panel(
-    matrix: NDArray[np.float64], names: Sequence[str], *, key: str, title: str, description: str
+    matrix: NDArray[np.float64], names: Sequence[str], low: float, *, key: str, title: str, description: str
 ) -> Html:
     """Return one client's class similarities as a small square; NaN cells stay empty.
 
+    Parameters
+    ----------
     matrix : (C, C) in [0, 1]
+    low : the similarity that is drawn faintest
     """
     n, side = len(names), 176.0
     cell = side / n
@@ -128,7 +131,7 @@ def similarity_panel(
                 parts.append(element("rect", **place, class_="empty"))
             else:
                 tip = f"{names[i]} and {names[j]}: {number(value)}"
-                strength = 0.04 + 0.96 * max(0.0, min(1.0, value)) ** 1.5
+                strength = 0.04 + 0.96 * max(0.0, min(1.0, (value - low) / (1 - low)))
                 parts.append(element("rect", **place, class_="heat", fill_opacity=strength, data_tip=tip))
     parts.append(element("rect", x=0.0, y=0.0, width=side, height=side, class_="cell-frame"))
     return svg(side, side, title, description, joined(parts), layout="", key=key)
