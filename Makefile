@@ -1,7 +1,7 @@
 # make demo   the main job, from a fresh machine          make test      the default tests
 # make lint   format, lint, types, import layers          make test-all  slow tests too
 # make bench  speed, memory, scale                        make results   tables in results/ and docs/ from committed runs
-# make docs   docs/privacy.md from the reply types
+# make docs   docs/privacy.md from the reply types       make screenshots  docs/images, with chromium
 #
 # PIP_OPTIONS is handed to every pip install (another index, a proxy, …); PYTHON is what makes the environment.
 
@@ -14,7 +14,7 @@ TEST_OPTIONS ?= -n 2
 READY := $(VENV)/.ready
 READY_FLOWER := $(VENV)/.ready-flower
 
-.PHONY: setup setup-flower demo test test-all lint format bench results docs clean
+.PHONY: setup setup-flower demo test test-all lint format bench results docs screenshots clean
 .DEFAULT_GOAL := demo
 
 setup: $(READY)
@@ -59,6 +59,9 @@ results: setup
 
 docs: setup
 	$(BIN)/python docs/make_privacy.py
+
+screenshots: setup
+	$(BIN)/python docs/make_screenshots.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

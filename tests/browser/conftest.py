@@ -1,139 +1,23 @@
-"""A real browser for tests of pages: what its console says, what it asks the network for, what axe-core finds.
+"""A real browser for tests of pages.
 
 Tests that use `browser` get the marker `browser` and skip with a reason where Debian's chromium is absent.
 """
 
-import base64
-import json
-import shutil
 from collections.abc import Iterator
-from importlib.resources import files
-from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-LOCAL = {"file", "data", "blob", "about"}  # what a page may load without any network
-SEVERE = {"serious", "critical"}
-# Chromium itself must stay quiet: no update, no sync, no first-run page.
-SWITCHES = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-extensions",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-
-
-class Browser:
-    """Chromium with one page; `driver` is selenium's own."""
-
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
-
-    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Show a file or an address in a window of that many CSS pixels; forget what the page before said."""
-        self.look(width=width, height=height, dark=dark)
-        self.driver.get("about:blank")
-        self._drain()
-        self.driver.get(page.resolve().as_uri() if isinstance(page, Path) else page)
-
-    def look(self, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "screen") -> None:
-        """Change size, colour scheme or medium ("screen", "print") of the page that is shown."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
-
-    def _drain(self) -> list[dict[str, Any]]:
-        self._console: list[str] = []
-        self._requests: list[str] = []
-        self.driver.get_log("browser")
-        return list(self.driver.get_log("performance"))
-
-    def console(self) -> list[str]:
-        """Return every message of the console since `open`: errors, refusals of the content security policy, logs."""
-        self._console += [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
-        return self._console
-
-    def requests(self) -> list[str]:
-        """Return every address that was asked for since `open`."""
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                self._requests.append(message["params"]["request"]["url"])
-        return self._requests
-
-    def network_requests(self, allowed: str = "") -> list[str]:
-        """Return the requests that left the machine's disk, but for those to the address `allowed` (scheme://host:port)."""
-        return [
-            url
-            for url in self.requests()
-            if urlsplit(url).scheme not in LOCAL and not (allowed and url.startswith(f"{allowed}/"))
-        ]
-
-    def accessibility_faults(self) -> list[str]:
-        """Return what axe-core calls serious or critical on the page as it is now: rule, what is wrong, where."""
-        source = files("axe_core_python") / "axe.min.js"
-        self.driver.execute_script(source.read_text(encoding="utf-8"))
-        found = self.driver.execute_async_script(
-            "const done = arguments[arguments.length - 1];"
-            "axe.run(document, {resultTypes: ['violations']})"
-            ".then(done, error => done({error: String(error)}));"
-        )
-        assert "error" not in found, found["error"]
-        assert found["passes"], "axe-core looked at nothing"
-        return [
-            f"{fault['id']}: {fault['help']}: {'; '.join(node['html'][:160] for node in fault['nodes'][:3])}"
-            for fault in found["violations"]
-            if fault["impact"] in SEVERE
-        ]
-
-    def screenshot(self, path: Path, *, whole: bool = True) -> Path:
-        """Write a PNG of the page, or of what the window shows of it."""
-        size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-        options: dict[str, Any] = {"format": "png", "captureBeyondViewport": whole}
-        if whole:
-            options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]))
-        return path
-
-    def pdf(self, path: Path) -> Path:
-        """Write the page as it prints, on A4."""
-        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True, "printBackground": False}
-        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.printToPDF", paper)["data"]))
-        return path
-
-    def overflow(self) -> int:
-        """Return how many CSS pixels the page is wider than its window."""
-        script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        return int(self.driver.execute_script(script))
+from browser_driver import Browser, missing, started
 
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all tests of a process."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'fedsir[dev]'")
-    chrome, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chrome is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed (Debian: apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chrome
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
-    running.set_script_timeout(60)
-    yield Browser(running)
-    running.quit()
+    pytest.importorskip("selenium", reason="selenium is not installed: pip install 'fedsir[dev]'")
+    if reason := missing():
+        pytest.skip(reason)
+    with started(tmp_path_factory.mktemp("chromium")) as running:
+        yield running
 
 
 @pytest.fixture
