@@ -15,9 +15,8 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from browser_driver import Browser, missing, started  # noqa: E402
-
 import fedsir  # noqa: E402
+from browser_driver import Browser, missing, started  # noqa: E402
 from fedsir.report.write import write_report  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
