@@ -238,7 +238,7 @@ def _figures(view: AuditView) -> list[Figure]:
         ),
         Figure("Labels looked at", count(n_samples), plural(len(view.class_names), "class", "classes")),
         Figure(
-            "Wrong by estimate", f"about {about(wrong)}", percent(wrong / n_samples) + " of all" if n_samples else ""
+            "Wrong by estimate", f"≈\u202f{about(wrong)}", percent(wrong / n_samples) + " of all" if n_samples else ""
         ),
         Figure("Listed as suspicious", count(listed_), "each with a suggested label"),
     ]

@@ -63,7 +63,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        name: getattr(wording, name) for name in ("count", "percent", "points", "number", "size", "duration")
+        name: getattr(wording, name) for name in ("count", "percent", "points", "number", "size", "duration", "moment")
     }
     made.filters |= {"css_class": css_class, "sign": sign}
     made.globals |= {"plural": wording.plural, "is_known": wording.is_known}

@@ -21,7 +21,7 @@ from fedsir.report.run_charts import accuracy_chart, bytes_chart, noise_chart, s
 from fedsir.report.run_files import RunFiles, read_run
 from fedsir.report.run_pictures import changed_pictures
 from fedsir.report.similarities import squares
-from fedsir.report.wording import MISSING, about, count, duration, listed, percent, plural, size
+from fedsir.report.wording import MISSING, about, count, duration, listed, moment, percent, plural, size
 
 # What a reader looks for first, in this order; the other settings follow below.
 MAIN_SETTINGS = (
@@ -178,7 +178,7 @@ def _figures(files: RunFiles) -> list[Figure]:
     if rates and files.federation is not None:
         wrong = sum(rate * files.federation.sizes.get(client, 0) for client, rate in rates.items())
         total = sum(files.federation.sizes.values())
-        figures.append(Figure("Wrong by estimate", f"about {about(wrong)}", f"of {count(total)} labels"))
+        figures.append(Figure("Wrong by estimate", f"≈\u202f{about(wrong)}", f"of {count(total)} labels"))
     if result is not None:
         if result.get("n_relabelled") is not None and (verdicts or result["n_relabelled"]):
             figures.append(Figure("Labels changed", count(result["n_relabelled"]), _precision(files)))
@@ -333,7 +333,7 @@ def _made_with(provenance: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("device", str(provenance["device"])),
         ("first weights", ", ".join(f"{key} {value}" for key, value in provenance["initial_weights"].items() if value)),
         ("code", str(provenance.get("code_sha256") or "")[:16]),
-        ("written", str(provenance.get("written_at") or "")),
+        ("written", moment(str(provenance.get("written_at") or ""))),
     ]
     return [(name, text) for name, text in facts if text]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 NARROW = "\u202f"  # no-break space before a unit
 MISSING = "–"
@@ -64,6 +65,17 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.{1 if seconds < 10 else 0}f}{NARROW}s"
     minutes = round(seconds / 60)
     return f"{minutes}{NARROW}min" if minutes < 90 else f"{minutes // 60}{NARROW}h {minutes % 60:02d}{NARROW}min"
+
+
+def moment(written: str) -> str:
+    """Return a time in ISO's form for people, to the minute; other text stays as it is."""
+    try:
+        when = datetime.fromisoformat(written)
+    except ValueError:
+        return written
+    if when.tzinfo is None:
+        return written
+    return f"{when.astimezone(UTC):%Y-%m-%d, %H:%M} UTC"
 
 
 def plural(n: int, one: str, many: str | None = None) -> str:

@@ -60,6 +60,12 @@ def test_units() -> None:
     assert wording.plural(2000, "class", "classes") == "2,000 classes"
 
 
+def test_moments_are_to_the_minute() -> None:
+    assert wording.moment("2026-11-18T03:41:45+01:00") == "2026-11-18, 02:41 UTC"
+    assert wording.moment("2026-11-18") == "2026-11-18"
+    assert wording.moment("yesterday <b>") == "yesterday <b>"
+
+
 def test_numbers_that_are_names_are_called_clients() -> None:
     assert wording.called("3") == "client 3"
     assert wording.called("Site 3") == "Site 3"
