@@ -235,12 +235,11 @@ def _clients(
     really_noisy = federation.really_noisy if federation is not None else None
     last_shares = files.shares[max(files.shares)] if files.shares else {}
 
+    place = {client: i for i, client in enumerate(files.clients)}
+
     def worst_first(client: str) -> tuple[float, ...]:
-        return (
-            ORDER.get(verdicts.get(client, ""), 3),
-            -rates.get(client, posterior.get(client, 0.0)),
-            files.clients.index(client) if len(files.clients) < 5000 else 0,
-        )
+        doubt = rates.get(client, posterior.get(client, 0.0))
+        return ORDER.get(verdicts.get(client, ""), 3), -doubt, place[client]
 
     columns = [Column("client", False), Column("verdict", False), Column("samples")]
     columns += [Column(name) for name in judged.columns] if judged else []
@@ -250,7 +249,7 @@ def _clients(
     columns += [Column("wrong after")] if files.relabelled and truth is not None else []
     columns += [Column("last weight")] if last_shares else []
     rows, words = [], []
-    for i, client in enumerate(sorted(files.clients, key=worst_first)):
+    for i, client in enumerate(sorted(place, key=worst_first)):
         verdict = verdicts.get(client, "no verdict")
         did = files.relabelled.get(client)
         samples = federation.sizes[client] if federation is not None else None
