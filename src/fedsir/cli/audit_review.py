@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 
 def review(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `fedsir audit` wrote.")],
-    client: Annotated[str | None, typer.Option(metavar="NAME", help="Only this client's samples.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of the audit.", show_default=False)],
+    client: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this client's samples.", show_default=False)
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Where the audited data lie now. Default: where they lay.", show_default=False)
     ] = None,
-    port: Annotated[int, typer.Option(help="Port to listen on, of this machine only. Default: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on, of this machine only. Default: a free one.", show_default=False)
+    ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; open nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the address, and at the end the count, as JSON.")] = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,16 @@ def test_two_processes_lose_and_mix_nothing(tmp_path: Path) -> None:
     n_undone = sum(line["action"] == "undo" for line in lines)
     assert n_undone == 16
     assert len(lines) == 80 + 16 + n_undone
+
+
+def test_a_full_disk_is_told_and_the_next_decision_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "decisions.jsonl")
+    journal.append("7", "accept", "cat")
+    write_whole = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, line: write_whole(file, line[:20]))
+        with pytest.raises(DataError, match="cannot be saved: the disk is full"):
+            journal.append("8", "accept", "cat")
+    journal.append("9", "accept", "cat")
+    assert journal.decisions.labels() == read_decisions(journal.path).labels() == {"7": "cat", "9": "cat"}
+    assert read_decisions(journal.path).torn == (2,)
