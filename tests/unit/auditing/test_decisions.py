@@ -2,10 +2,11 @@
 
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsir.auditing.decisions import Decision, Decisions, Journal, read_decisions
@@ -80,6 +81,7 @@ def test_what_is_written_is_read(folder: Path, lines: list[Decision]) -> None:
     assert (read.labels(), read.torn) == (Decisions(lines).labels(), ())
 
 
+@settings(max_examples=40)
 @given(st.lists(DECIDED, max_size=12), st.integers(0, 14))
 def test_undo_goes_back_step_by_step(folder: Path, lines: list[Decision], n_steps: int) -> None:
     write(folder / "decisions.jsonl", lines)
@@ -108,6 +110,7 @@ def test_a_cut_at_any_byte_loses_one_line_at_most(folder: Path, lines: list[Deci
     assert path.read_bytes().startswith(content[:cut])
 
 
+@settings(max_examples=30)  # every line goes to the disk
 @given(LINES, LINES)
 def test_two_open_journals_see_each_other(folder: Path, first: list[Decision], second: list[Decision]) -> None:
     path = folder / "decisions.jsonl"
@@ -133,12 +136,15 @@ def test_the_same_decision_twice_is_one_line(tmp_path: Path) -> None:
     assert line["time"].endswith("Z")
 
 
-def test_undo_of_something_else_than_expected_does_nothing(tmp_path: Path) -> None:
-    one, two = Journal(tmp_path / "decisions.jsonl"), Journal(tmp_path / "decisions.jsonl")
-    seen = one.append("7", "accept", "cat")
-    two.append("8", "reject", "dog")
-    assert one.undo(expected=seen) is None
-    assert one.decisions.labels() == {"7": "cat", "8": "dog"}
+def test_undo_can_be_kept_to_some_samples(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "decisions.jsonl")
+    journal.append("7", "accept", "cat")
+    journal.append("8", "reject", "dog")
+    undone = journal.undo(among={"7"})
+    assert undone is not None
+    assert undone.id == "7"
+    assert journal.undo(among={"7"}) is None
+    assert journal.decisions.labels() == {"8": "dog"}
 
 
 def test_a_last_line_that_lost_only_its_line_break_counts(tmp_path: Path) -> None:
@@ -221,3 +227,16 @@ def test_two_processes_lose_and_mix_nothing(tmp_path: Path) -> None:
     n_undone = sum(line["action"] == "undo" for line in lines)
     assert n_undone == 16
     assert len(lines) == 80 + 16 + n_undone
+
+
+def test_a_full_disk_is_told_and_the_next_decision_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "decisions.jsonl")
+    journal.append("7", "accept", "cat")
+    write_whole = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, line: write_whole(file, line[:20]))
+        with pytest.raises(DataError, match="cannot be saved: the disk is full"):
+            journal.append("8", "accept", "cat")
+    journal.append("9", "accept", "cat")
+    assert journal.decisions.labels() == read_decisions(journal.path).labels() == {"7": "cat", "9": "cat"}
+    assert read_decisions(journal.path).torn == (2,)
