@@ -19,11 +19,8 @@ from fedsir.stages.bayes import (
     class_moments,
     discriminant,
     discriminant_scores,
-    weigh_labels,
 )
-from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, STRENGTH, UNKNOWN
-
-TRUST_POWER = 4  # as in Stage I: nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %
+from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, TRUST_POWER, UNKNOWN, weigh_by_others
 
 
 def trust_by_verdict(found: Identification) -> dict[str, float]:
@@ -56,7 +53,7 @@ def weigh_clients(
     for k in numbers:
         rows = federation.rows(k)
         scores = discriminant_scores(federation.features[rows], of_others(total, own_sums(k)))
-        yield k, weigh_labels(scores, federation.labels[rows], STRENGTH, belief)
+        yield k, weigh_by_others(scores, federation.labels[rows], belief)
 
 
 def of_others(total: ClassMoments, own: ClassMoments) -> Discriminant:

@@ -36,6 +36,7 @@ FEWEST_JUDGED = 20  # samples of a client
 LIMIT, CONVINCING = 0.05, 0.9  # a client is noisy if its rate is above the limit with that probability
 RATES = np.linspace(0.0, 0.995, 200)
 UNKNOWN = Temperature(0.35, 1.0)  # before anybody was judged
+TRUST_POWER = 8
 PASSES = 3  # of the search, at most; from the second on, clients count by their rates for what others are judged by
 
 
@@ -95,7 +96,7 @@ def first_trust(statistics: Mapping[str, OffDiagonal]) -> dict[str, float]:
 
 def trust_by_rate(rates: Mapping[str, NoiseRate | None]) -> dict[str, float]:
     """Return how much each client counts in later passes, (1 - rate)⁸: 92 % at a rate of 1 %, 2 % at 40 %."""
-    return {k: 1.0 if rate is None else (1 - rate.rate) ** 8 for k, rate in rates.items()}
+    return {k: 1.0 if rate is None else (1 - rate.rate) ** TRUST_POWER for k, rate in rates.items()}
 
 
 def judge_each_other(
@@ -171,16 +172,7 @@ def noise_rate(
     scores: Array, given: Labels, temperature: Temperature = UNKNOWN, belief: Belief = VERDICT
 ) -> NoiseRate | None:
     """Return the noise rate from scores (n, C) and given labels (n,); None where too few samples can be judged."""
-    is_owned = np.isfinite(scores[0])
-    per_class = float(is_owned[given].sum()) / max(int(is_owned.sum()), 1)
-    sure, unsure = belief.most
-    found = weigh_labels(
-        scores,
-        given,
-        min(belief.strength * per_class, sure),
-        temperature,
-        profile_strength=min(belief.profile_strength * per_class, unsure),
-    )
+    found = weigh_by_others(scores, given, temperature, belief)
     n_judged = int(found.is_judged.sum())
     if found.noise_rate is None or n_judged < FEWEST_JUDGED:
         return None
@@ -189,6 +181,22 @@ def noise_rate(
     error = math.sqrt(float(belief_in_rates @ np.square(RATES - mean)))
     above = float(belief_in_rates[RATES > LIMIT].sum())
     return NoiseRate(found.noise_rate, error, above, n_judged, found.profile)
+
+
+def weigh_by_others(
+    scores: Array, given: Labels, temperature: Temperature = UNKNOWN, belief: Belief = VERDICT
+) -> LabelPosterior:
+    """Return what labels (n,) are worth by scores (n, C) of a discriminant that may have few samples of a class."""
+    is_owned = np.isfinite(scores[0])
+    per_class = float(is_owned[given].sum()) / max(int(is_owned.sum()), 1)
+    most, most_in_profile = belief.most
+    return weigh_labels(
+        scores,
+        given,
+        min(belief.strength * per_class, most),
+        temperature,
+        profile_strength=min(belief.profile_strength * per_class, most_in_profile),
+    )
 
 
 def _belief_in_rates(found: LabelPosterior, given: Labels) -> Array:
