@@ -13,8 +13,7 @@ from fedsir.auditing.table import Table
 from fedsir.auditing.weighing import trust_by_verdict, weigh_clients
 from fedsir.data.arrays import as_column
 from fedsir.data.naming import named_entries, readable_name
-from fedsir.embeddings import Identification, identify
-from fedsir.embeddings import _Federation as Federation
+from fedsir.embeddings import Federation, Identification, identify
 from fedsir.errors import DataError
 from fedsir.stages.bayes import LabelPosterior
 from fedsir.stages.rate_interval import LEVEL, RateInterval, rate_interval

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import reduce
 
-from fedsir.embeddings import Identification
-from fedsir.embeddings import _Federation as Federation
+from fedsir.embeddings import Federation, Identification
 from fedsir.stages.bayes import (
     ClassMoments,
     Discriminant,
