@@ -19,7 +19,7 @@ from fedsir.stages.bayes import (
     discriminant,
     discriminant_scores,
 )
-from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, TRUST_POWER, UNKNOWN, weigh_by_others
+from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, UNKNOWN, VERDICT, weigh_by_others
 
 
 def trust_by_verdict(found: Identification) -> dict[str, float]:
@@ -27,7 +27,7 @@ def trust_by_verdict(found: Identification) -> dict[str, float]:
     trust = {}
     for k, client in enumerate(found.n_samples):
         if client in found.noise_rate:
-            trust[str(k)] = (1 - found.noise_rate[client][0]) ** TRUST_POWER
+            trust[str(k)] = (1 - found.noise_rate[client][0]) ** VERDICT.trust_power
         else:
             trust[str(k)] = float(client not in found.noisy)
     return trust

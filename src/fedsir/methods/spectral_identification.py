@@ -19,8 +19,7 @@ from fedsir.models.weights import weights_of
 from fedsir.stages.bayes import ClassMoments, Temperature
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats, pair_similarities
 from fedsir.stages.noise_rates import (
-    SEARCH,
-    VERDICT,
+    BELIEFS,
     Belief,
     NoiseRate,
     discriminants_of_others,
@@ -140,11 +139,13 @@ class SpectralIdentification(Method[C, S]):
                 model=model,
                 each=each,
                 temperature=asdict(temperature),
-                is_verdict=belief is VERDICT,
+                belief=belief.name,
             )
             return {k: reply.noise_rate for k, reply in judged.items()}
 
-        rates, _ = judge_each_other(ask, {k: replies[k].statistics for k in moments})
+        counted = [(int(sums.counts.sum()), sums.sums.shape[1]) for sums in moments.values()]
+        per_feature = sum(n for n, _ in counted) / counted[0][1] if counted else 0.0
+        rates, _ = judge_each_other(ask, {k: replies[k].statistics for k in moments}, per_feature)
         split = split_by_noise_rates(rates, missing=fed.failures)
         known = {k: rate.rate for k, rate in rates.items() if rate is not None}
         if not known:
@@ -187,12 +188,12 @@ class SpectralIdentification(Method[C, S]):
         model: Weights,
         references: dict[str, Tensor],
         temperature: dict[str, float],
-        is_verdict: bool,
+        belief: str,
     ) -> Judged:
         """Estimate the share of wrong labels by what the others' classes look like; asked after `describe`."""
         client.state["temperature"] = torch.tensor(temperature["guess"])  # what relabelling begins with
-        scores, belief = scores_of(client, client.module(model), references), VERDICT if is_verdict else SEARCH
-        return Judged(noise_rate(scores, client.data.labels.numpy(), Temperature(**temperature), belief))
+        scores, given = scores_of(client, client.module(model), references), client.data.labels.numpy()
+        return Judged(noise_rate(scores, given, Temperature(**temperature), BELIEFS[belief]))
 
     def class_similarity(self, client: Client, model: Weights) -> Floats:
         """Return the class similarities of a client that has trained a little, (C, C), as in the paper's Figure 2."""

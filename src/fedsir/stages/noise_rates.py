@@ -36,7 +36,6 @@ FEWEST_JUDGED = 20  # samples of a client
 LIMIT, CONVINCING = 0.05, 0.9  # a client is noisy if its rate is above the limit with that probability
 RATES = np.linspace(0.0, 0.995, 200)
 UNKNOWN = Temperature(0.35, 1.0)  # before anybody was judged
-TRUST_POWER = 8
 PASSES = 3  # of the search, at most; from the second on, clients count by their rates for what others are judged by
 
 
@@ -44,19 +43,28 @@ PASSES = 3  # of the search, at most; from the second on, clients count by their
 class Belief:
     """How strongly noise is believed to be symmetric, in samples' worth for each sample of a class, and at most.
 
+    name : its key in BELIEFS
     strength : in each row of the transition, once the temperature is known
     profile_strength : the same while the temperature is looked for
+    most : samples' worth that neither exceeds
+    trust_power : clients count (1 - rate) to this power for what the others are judged by
     """
 
+    name: str
     strength: float
     profile_strength: float
     most: tuple[float, float] = (300.0, 30.0)
+    trust_power: int = 8
 
 
 # One-sided noise that most clients share looks like classes that features cannot tell apart, but that leaves clean
 # clients' labels unexplained: they are too good. A search that believes little in symmetric noise finds that out. It
 # also takes what others know little of for noise, so it only says how far each client is trusted. Verdicts need more.
-SEARCH, VERDICT = Belief(1.0, 0.05), Belief(3.0, 0.3)
+SEARCH, VERDICT = Belief("search", 1.0, 0.05), Belief("verdict", 3.0, 0.3)
+# With few samples for their features, classes of the others are known too badly for a search: symmetric noise only.
+CAREFUL = Belief("careful", math.inf, math.inf, (300.0, math.inf), trust_power=4)
+BELIEFS = {belief.name: belief for belief in (SEARCH, VERDICT, CAREFUL)}
+SAMPLES_PER_FEATURE = 8  # of all clients together, from which it is searched
 Ask = Callable[[Mapping[str, float], Temperature, Belief], Mapping[str, "NoiseRate | None"]]
 
 
@@ -94,13 +102,13 @@ def first_trust(statistics: Mapping[str, OffDiagonal]) -> dict[str, float]:
     return {k: float(k in believed) for k in statistics}
 
 
-def trust_by_rate(rates: Mapping[str, NoiseRate | None]) -> dict[str, float]:
-    """Return how much each client counts in later passes, (1 - rate)⁸: 92 % at a rate of 1 %, 2 % at 40 %."""
-    return {k: 1.0 if rate is None else (1 - rate.rate) ** TRUST_POWER for k, rate in rates.items()}
+def trust_by_rate(rates: Mapping[str, NoiseRate | None], power: int = SEARCH.trust_power) -> dict[str, float]:
+    """Return how much each client counts in later passes: with a power of 8, 92 % at a rate of 1 %, 2 % at 40 %."""
+    return {k: 1.0 if rate is None else (1 - rate.rate) ** power for k, rate in rates.items()}
 
 
 def judge_each_other(
-    ask: Ask, statistics: Mapping[str, OffDiagonal]
+    ask: Ask, statistics: Mapping[str, OffDiagonal], samples_per_feature: float
 ) -> tuple[dict[str, NoiseRate | None], Temperature]:
     """Return every client's noise rate, None where too few samples can be judged, and the common temperature.
 
@@ -109,17 +117,22 @@ def judge_each_other(
     ask : (how much each client counts, what is believed) → noise rates of the clients that answered, each judged by the
         others
     statistics : client → the paper's two numbers
+    samples_per_feature : samples of all clients over the number of features
     """
+    is_searched = samples_per_feature >= SAMPLES_PER_FEATURE
+    belief = SEARCH if is_searched else CAREFUL
     rates: dict[str, NoiseRate | None] = {}
     trust, temperature, noisy = first_trust(statistics), UNKNOWN, None
     for _ in range(PASSES):
         # Whom the trusted clients have too few samples to judge keeps what all of them said.
-        rates = {k: rate or rates.get(k) for k, rate in ask(trust, temperature, SEARCH).items()}
-        temperature, trust = common_temperature(rates.values()), {**trust, **trust_by_rate(rates)}
+        rates = {k: rate or rates.get(k) for k, rate in ask(trust, temperature, belief).items()}
+        temperature, trust = common_temperature(rates.values()), {**trust, **trust_by_rate(rates, belief.trust_power)}
         before, noisy = noisy, split_by_noise_rates(rates).noisy
         if noisy == before:
             break
-    return {k: rate or rates.get(k) for k, rate in ask(trust, temperature, VERDICT).items()}, temperature
+    if is_searched:
+        rates = {k: rate or rates.get(k) for k, rate in ask(trust, temperature, VERDICT).items()}
+    return rates, temperature
 
 
 def discriminants_of_others(moments: Mapping[str, ClassMoments], trust: Mapping[str, float]) -> dict[str, Discriminant]:
@@ -153,7 +166,8 @@ def judged(
             rates[k] = noise_rate(discriminant_scores(features, _discriminant(others)), labels, temperature, belief)
         return rates
 
-    return judge_each_other(ask, statistics)
+    n_features = next(iter(clients.values()))[0].shape[1]
+    return judge_each_other(ask, statistics, sum(len(labels) for _, labels in clients.values()) / n_features)
 
 
 def common_temperature(rates: Iterable[NoiseRate | None]) -> Temperature:
@@ -188,7 +202,7 @@ def weigh_by_others(
 ) -> LabelPosterior:
     """Return what labels (n,) are worth by scores (n, C) of a discriminant that may have few samples of a class."""
     is_owned = np.isfinite(scores[0])
-    per_class = float(is_owned[given].sum()) / max(int(is_owned.sum()), 1)
+    per_class = max(float(is_owned[given].sum()), 1.0) / max(int(is_owned.sum()), 1)
     most, most_in_profile = belief.most
     return weigh_labels(
         scores,

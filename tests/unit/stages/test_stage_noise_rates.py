@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from fedsir.stages.bayes import TEMPERATURES, class_moments, symmetric
 from fedsir.stages.noise_rates import (
+    Belief,
     NoiseRate,
     discriminants_of_others,
     first_trust,
+    judge_each_other,
     judged,
     split_by_noise_rates,
     trust_by_rate,
@@ -130,6 +132,21 @@ def test_the_first_pass_trusts_everybody_unless_two_groups_are_convincing() -> N
     assert set(first_trust(sent(0.50, 0.52, 0.55, 0.58)).values()) == {1.0}
     apart = first_trust(sent(0.30, 0.31, 0.32, 0.80, 0.81, 0.82, 0.83, 0.84, 0.85, 0.82))
     assert [k for k, trust in apart.items() if trust] == ["0", "1", "2"]
+
+
+def test_it_searches_with_enough_samples_for_the_features_only() -> None:
+    def beliefs(samples_per_feature: float) -> list[str]:
+        asked = []
+
+        def ask(trust: object, temperature: object, belief: Belief) -> dict[str, NoiseRate | None]:
+            asked.append(belief.name)
+            return {"a": rate_of(0.0), "b": rate_of(0.3)}
+
+        judge_each_other(ask, dict.fromkeys("ab", OffDiagonal(0.5, 0.3, 4)), samples_per_feature)
+        return asked
+
+    assert beliefs(8.0) == ["search", "search", "verdict"]  # the second pass changes nothing
+    assert beliefs(7.9) == ["careful", "careful"]
 
 
 def test_later_passes_trust_by_rate() -> None:
