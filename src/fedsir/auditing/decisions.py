@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,9 +72,10 @@ class Decisions:
         stack = self._lines_of.get(sample)
         return self._standing[stack[-1]] if stack else None
 
-    def last(self) -> Decision | None:
-        """Return the decision that undo takes back next."""
-        return next(reversed(self._standing.values()), None)
+    def last(self, among: Container[str] | None = None) -> Decision | None:
+        """Return the decision that undo takes back next; of these samples only, if they are named."""
+        standing = reversed(self._standing.values())
+        return next((line for line in standing if among is None or line.id in among), None)
 
     def by_id(self) -> dict[str, Decision]:
         """Return the decision that counts, for every sample that has one."""
@@ -171,13 +172,12 @@ class Journal:
             self._write(decision)
             return decision
 
-    def undo(self, expected: Decision | None = None) -> Decision | None:
-        """Take the last decision back and return it; None if there is none, or if it is not the expected one."""
+    def undo(self, among: Container[str] | None = None) -> Decision | None:
+        """Take the last decision, of these samples if they are named, back and return it; None if there is none."""
         with self._locked():
-            last = self.refresh().last()
-            if last is None or (expected is not None and last != expected):
-                return None
-            self._write(Decision(last.id, "undo", None, _now()))
+            last = self.refresh().last(among)
+            if last is not None:
+                self._write(Decision(last.id, "undo", None, _now()))
             return last
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fedsir.cli import audit_apply, audit_export, options
+from fedsir.cli import audit_apply, audit_export, audit_review, options
 from fedsir.cli.terminal import say, say_json, say_table, say_text
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("review")(audit_review.review)
 app.command("apply")(audit_apply.apply)
 app.command("export")(audit_export.export)
 
