@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import tomllib
+import webbrowser
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
-from fedsir.cli import main
+from fedsir.cli import audit_review, main
 from fedsir.cli.app import app
 from fedsir.paper import figures
 from fedsir.runs import estimate, runner
@@ -119,6 +120,8 @@ def without_long_work(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sweep, "run_jobs", stop)
     patch.setattr(sweep_estimate, "estimate_jobs", stop)
     patch.setattr(figures, "similarity", stop)
+    patch.setattr(audit_review, "_serve", stop)
+    patch.setattr(webbrowser, "open", lambda _: True)
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 // Pictures: fetched ahead, kept for a while, shown in a window that zooms and scrolls.
 
 const KEPT = { image: 16, thumbnail: 160 };
+const SMALLEST = 320; // CSS pixels of the longer side, if there is room
+const MOST_ENLARGED = 8; // times, beyond that; zoom goes further
 const LEVELS = [1, 1.5, 2, 3, 4, 6, 8, 12, 16];
 
 // What the server has for a sample: {url} of a picture, or {problem} in words.
@@ -93,7 +95,9 @@ export class Stage {
     if (!this.image) return;
     const { naturalWidth: width, naturalHeight: height } = this.image;
     const room = this.viewport.getBoundingClientRect();
-    const fit = Math.min((room.width - 2) / width, (room.height - 2) / height);
+    const whole = Math.min((room.width - 2) / width, (room.height - 2) / height);
+    // A tiny image as large as the window is a blur that nobody recognises.
+    const fit = Math.min(whole, Math.max(SMALLEST / Math.max(width, height), MOST_ENLARGED));
     this.image.width = Math.max(1, Math.floor(width * fit * this.zoom));
     this.image.height = Math.max(1, Math.floor(height * fit * this.zoom));
     // A small image is easier to recognise smooth; somebody who zooms in wants to see its pixels.
