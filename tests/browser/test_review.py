@@ -249,9 +249,17 @@ def test_zoom_follows_the_keys(page: Page, serve: Callable[..., Served], audit: 
     page.press("z")
     page.expect("zoom-level", "2×")
     assert abs(width() - 2 * whole) <= 2
-    before = page.driver.execute_script("return document.getElementById('viewport').scrollLeft")
+
+    def scrolled() -> tuple[float, float]:
+        """How far the view is scrolled to the right, and how far it can be."""
+        script = "const v = document.getElementById('viewport'); return [v.scrollLeft, v.scrollWidth - v.clientWidth]"
+        return tuple(page.driver.execute_script(script))
+
+    at, end = scrolled()
+    assert end > 100
+    assert abs(at - end / 2) <= 2  # the middle stays in the middle
     page.dispatch(key="ArrowRight", shiftKey=True)
-    assert page.driver.execute_script("return document.getElementById('viewport').scrollLeft") > before
+    assert scrolled()[0] > at
     page.press("z", "z", "z")
     page.expect("zoom-level", "fit")
     assert width() == whole
@@ -372,3 +380,47 @@ def test_nothing_suspicious_is_said(page: Page, serve: Callable[..., Served], tm
     page.press("a", "u", "c", "n", "z", "\ue014")
     assert page.browser.accessibility_faults() == []
     assert page.browser.console() == []
+
+
+def test_the_list_without_its_looks(page: Page, serve: Callable[..., Served], audit: Path) -> None:
+    page.open(serve(audit).url)
+
+    def call(expression: str) -> Any:
+        script = "const done = arguments[0]; import('./list.js').then((list) => done(" + expression + "), done)"
+        return page.driver.execute_async_script(script)
+
+    assert call("[...list.digitKeys(['cat', 'dog'])]") == [["1", "cat"], ["2", "dog"]]
+    assert call("[...list.digitKeys(['7', '0'])]") == [["7", "7"], ["0", "0"]]
+    assert call("[...list.digitKeys('abcdefghij'.split(''))].at(-1)") == ["0", "j"]
+    assert call("[...list.digitKeys('abcdefghijk'.split(''))]") == []
+    names = "['wild cat', 'catfish', 'concatenate', 'Cat', 'dog']"
+    assert call(f"list.findClasses({names}, ' cat', [])") == ["Cat", "catfish", "wild cat", "concatenate"]
+    assert call(f"list.findClasses({names}, '', ['dog'])[0]") == "dog"
+    shares = [0, 0.0000001, 0.034, 0.5, 0.999, 0.99999, 1]
+    words = ["0.0 %", "less than 0.1 %", "3.4 %", "50 %", "99.9 %", "more than 99.9 %", "100.0 %"]
+    assert [call(f"list.percent({share})") for share in shares] == words
+    keys = {"key: 'a', code: 'KeyQ'": "a", "key: 'ф', code: 'KeyA'": "a", "key: '&', code: 'Digit1'": "1"}
+    keys |= {"key: 'A', code: 'KeyA', shiftKey: true": "a", "key: '?', code: 'Slash', shiftKey: true": "?"}
+    for event, key in keys.items():
+        assert call(f"list.keyOf(new KeyboardEvent('keydown', {{{event}}}))") == key
+    assert call("list.shown('a\\u202eb\\u200dc')") == "a\\u202eb\u200dc"
+    decided = "new Map([[1, {}], [2, {}]])"
+    assert call(f"list.nextUndecided([{{index: 0}}, {{index: 1}}, {{index: 2}}], {decided}, 0)") == 0
+    assert call(f"list.nextUndecided([{{index: 1}}, {{index: 2}}], {decided}, 0)") == -1
+    assert call("list.nextUndecided([], new Map(), -1)") == -1
+
+
+def test_the_focus_stays_where_a_person_left_it(page: Page, serve: Callable[..., Served], audit: Path) -> None:
+    page.open(serve(audit).url)
+    page.driver.find_elements("css selector", "#strip button")[3].click()
+    page.expect("place", "Sample 4 of 8")
+    assert page.driver.switch_to.active_element.get_attribute("aria-current") == "true"
+    button = page.driver.find_elements("css selector", "#classes button")[1]
+    words = button.text
+    button.click()
+    page.until(lambda: page.text("counted").startswith("1 of 8"), "it is decided")
+    assert page.driver.switch_to.active_element.text == words
+    page.press("f")
+    assert page.driver.switch_to.active_element.get_attribute("id") == "by-client"
+    page.press("\ue00c")
+    page.decide("a", 2)

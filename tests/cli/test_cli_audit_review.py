@@ -107,6 +107,7 @@ def test_a_torn_line_is_told(audit: Path) -> None:
 def test_what_cannot_be_reviewed_is_one_line(refused, audit: Path, tmp_path: Path) -> None:
     assert "is not the folder of an audit" in refused("audit", "review", tmp_path / "nothing")
     assert "there is no client 'nroth'. Did you mean 'north'?" in refused("audit", "review", audit, "--client", "nroth")
+    assert "--data: there is no" in refused("audit", "review", audit, "--data", tmp_path / "gone")
     assert "--port must lie between 0 and 65535" in refused("audit", "review", audit, "--port", "70000")
     (audit / "clients" / "north" / "decisions.jsonl").write_text('{"id": "4", "action": "maybe"}\n')
     assert "line 1 has the action 'maybe'" in refused("audit", "review", audit)

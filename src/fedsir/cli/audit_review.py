@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsir.cli.terminal import say, say_json
+from fedsir.errors import DataError
 
 if TYPE_CHECKING:
     from fedsir.auditing.review.server import ReviewServer
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 def review(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `fedsir audit` wrote.")],
     client: Annotated[str | None, typer.Option(metavar="NAME", help="Only this client's samples.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the audited data lie now. Default: where they lay.", show_default=False)
+    ] = None,
     port: Annotated[int, typer.Option(help="Port to listen on, of this machine only. Default: a free one.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address; open nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the address, and at the end the count, as JSON.")] = False,
@@ -35,7 +39,9 @@ def review(
     from fedsir.auditing.review.server import ReviewServer
     from fedsir.auditing.review.session import Review
 
-    opened = Review(AuditFolder(folder), client)
+    if data is not None and not data.exists():
+        raise DataError(f"--data: there is no {data}.")
+    opened = Review(AuditFolder(folder), client, data)
     with ReviewServer(opened, port) as server:
         _greet(server, is_json=json)
         if not no_browser and _has_screen():

@@ -71,7 +71,9 @@ class FolderImages:
             raise NoPicture(f"{path!r} does not lie in the data's folder, so it is not shown.")
         file = self._root / path
         if not file.exists():
-            raise NoPicture(f"The image is missing: there is no {path} in {self._root} any more.")
+            raise NoPicture(
+                f"The image is missing: there is no {path} in {self._root} any more. --data names a new place."
+            )
         if not file.is_file():  # opening a pipe would wait for ever
             raise NoPicture(f"The image cannot be shown: {path} is not a file.")
         try:
@@ -123,10 +125,15 @@ class ParquetImages:
             raise NoPicture(f"The image is damaged: it cannot be read ({problem}).") from None
 
 
-def images_of(audit: Mapping[str, Any], samples: Sequence[tuple[str, str]]) -> SampleImages:
-    """Return where the pictures of samples (id, path) come from, by what audit.json says about the data."""
+def images_of(
+    audit: Mapping[str, Any], samples: Sequence[tuple[str, str]], moved_to: Path | None = None
+) -> SampleImages:
+    """Return where the pictures of samples (id, path) come from, by what audit.json says about the data.
+
+    moved_to : where the data lie now, if not there any more
+    """
     data = audit.get("data") or {}
-    path, kind = data.get("path"), data.get("kind")
+    path, kind = data.get("path") if moved_to is None else str(moved_to), data.get("kind")
     if not isinstance(path, str) or not samples:
         return WithoutImages()
     if kind in ("npz", "parquet"):
@@ -174,7 +181,7 @@ def encoded(images: SampleImages, place: int, longest: int) -> tuple[str, bytes]
     """Return the media type and the bytes of a sample's picture for a browser."""
     with _DECODING:
         image = images.picture(place, longest)
-        is_photo = image.format == "JPEG" and image.mode in ("L", "RGB")
+        is_photo = image.format in ("JPEG", "MPO", "WEBP") and image.mode in ("L", "RGB")
         content = io.BytesIO()
         if is_photo:
             image.save(content, "JPEG", quality=92, subsampling=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedsir.auditing.decisions import FILE_NAME, Decision, Journal
@@ -30,9 +31,15 @@ class Suspect:
 
 
 class Review:
-    """One person's way through an audit's suspicious samples: clients worst first, samples of each worst first."""
+    """One person's way through an audit's suspicious samples: clients worst first, samples of each worst first.
 
-    def __init__(self, folder: AuditFolder, client: str | None = None) -> None:
+    Parameters
+    ----------
+    client : only this one's samples
+    data : where the audited data lie now, if they were moved
+    """
+
+    def __init__(self, folder: AuditFolder, client: str | None = None, data: Path | None = None) -> None:
         self.folder, self.client = folder, client
         self.class_names = folder.class_names
         if client is not None:
@@ -45,7 +52,7 @@ class Review:
             self._ids.setdefault(sample.client, set()).add(sample.id)
         self._journals = {name: Journal(folder.client_folder(name) / FILE_NAME) for name in self.clients}
         self._lock = threading.Lock()  # journals are read and written by one thread at a time
-        self.images: SampleImages = images_of(folder.audit, [(sample.id, sample.path) for sample in self.samples])
+        self.images: SampleImages = images_of(folder.audit, [(sample.id, sample.path) for sample in self.samples], data)
 
     def decided(self) -> dict[int, Decision]:
         """Return the decision that counts, by the sample's place in `samples`; others may have added some."""

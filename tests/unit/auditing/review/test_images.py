@@ -138,3 +138,9 @@ def test_features_have_no_pictures_unless_their_paths_lead_to_some(tmp_path: Pat
     assert not images_of({}, []).has_any
     Image.new("L", (9, 8)).save(tmp_path / "x.png")
     assert decoded(images_of(audit, [("0", "x.png")])).size == (9, 8)
+
+
+def test_data_that_were_moved_are_found_where_they_are_now(tmp_path: Path) -> None:
+    Image.new("L", (9, 8)).save(tmp_path / "x.png")
+    audit = {"data": {"path": "/gone", "kind": "folder"}}
+    assert decoded(images_of(audit, [("0", "x.png")], tmp_path)).size == (9, 8)

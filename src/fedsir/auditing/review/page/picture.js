@@ -106,16 +106,24 @@ export class Stage {
 
   // Zoom, and keep what is under the pointer, else the middle, where it is.
   setZoom(zoom, event) {
-    const { viewport } = this;
-    const room = viewport.getBoundingClientRect();
-    const x = event ? event.clientX - room.left : room.width / 2;
-    const y = event ? event.clientY - room.top : room.height / 2;
-    const ratio = zoom / this.zoom;
-    const left = (viewport.scrollLeft + x) * ratio - x;
-    const top = (viewport.scrollTop + y) * ratio - y;
+    if (!this.image) {
+      this.zoom = zoom;
+      this.layOut();
+      return;
+    }
+    const room = this.viewport.getBoundingClientRect();
+    const x = event ? event.clientX : room.left + room.width / 2;
+    const y = event ? event.clientY : room.top + room.height / 2;
+    const before = this.image.getBoundingClientRect();
+    const within = (share) => Math.min(Math.max(share, 0), 1);
+    const across = within((x - before.left) / before.width);
+    const down = within((y - before.top) / before.height);
     this.zoom = zoom;
     this.layOut();
-    viewport.scrollTo({ left, top, behavior: "instant" });
+    const after = this.image.getBoundingClientRect();
+    this.viewport.scrollBy({
+      left: after.left + across * after.width - x, top: after.top + down * after.height - y, behavior: "instant",
+    });
   }
 
   step(direction, event) {

@@ -29,7 +29,7 @@ async function ask(route, body) {
   try {
     reply = await fetch(route, options);
   } catch {
-    throw new Error("Not saved: the review does not answer; it was ended. What you decided before is saved. To go on, run fedsir audit review again and open the new address.");
+    throw new Error(`${body ? "Not saved: the" : "The"} review does not answer; it was ended. What you decided before is saved. To go on, run fedsir audit review again and open the new address.`);
   }
   const content = await reply.json();
   if (!reply.ok) throw new Error(content.problem);
@@ -105,8 +105,8 @@ function show(news = "") {
   $("panel").hidden = isEmpty;
   $("empty").hidden = !isEmpty;
   showProgress();
-  showStrip();
   if (isEmpty) {
+    $("strip").hidden = true;
     setText($("empty"), "h2", samples.length ? "No sample fits the filters" : "Nothing is suspicious");
     setText($("empty"), "p", samples.length ? "" : "The audit found no label that looks wrong. There is nothing to decide.");
     $("show-all").hidden = samples.length === 0;
@@ -127,6 +127,7 @@ function show(news = "") {
   say(`${news}${$("place").textContent}. Client ${shown(sample.client)}. Given ${shown(sample.given)}, suggested ${shown(sample.suggested)}. ${now}.`);
   if (answer.has_images) {
     stage.show(sample.index, pictures, `Sample ${shown(sample.path || sample.id)}, given label ${shown(sample.given)}`);
+    showStrip();
     ahead().forEach((index) => pictures.get("image", index));
   }
 }
@@ -170,7 +171,7 @@ function showDecision(decision) {
 function showClasses(sample) {
   $("classes").hidden = digits.size < 3;
   if (digits.size < 3) return;
-  $("classes").replaceChildren(...[...digits].map(([digit, name]) => {
+  const buttons = [...digits].map(([digit, name]) => {
     const button = document.createElement("button");
     const key = document.createElement("kbd");
     button.type = "button";
@@ -181,7 +182,8 @@ function showClasses(sample) {
     button.append(key, ` ${shown(name)}`);
     button.addEventListener("click", () => decide("correct", name));
     return button;
-  }));
+  });
+  replaceButtons($("classes"), buttons, [...$("classes").children].indexOf(document.activeElement));
 }
 
 function showProgress() {
@@ -196,10 +198,17 @@ function showProgress() {
 }
 
 function showStrip() {
-  $("strip").hidden = !answer.has_images || list.length === 0;
-  if ($("strip").hidden) return;
+  $("strip").hidden = false;
   const first = Math.max(0, Math.min(place - AROUND, list.length - 2 * AROUND - 1));
-  $("strip").replaceChildren(...list.slice(first, first + 2 * AROUND + 1).map((sample, i) => thumbnail(sample, first + i)));
+  const thumbnails = list.slice(first, first + 2 * AROUND + 1).map((sample, i) => thumbnail(sample, first + i));
+  replaceButtons($("strip"), thumbnails, place - first);
+}
+
+// Put new buttons into a box. If one of the old ones had the focus, the new one at that place has it then.
+function replaceButtons(box, buttons, at) {
+  const hadFocus = box.contains(document.activeElement);
+  box.replaceChildren(...buttons);
+  if (hadFocus) buttons[at]?.focus();
 }
 
 function thumbnail(sample, at) {
@@ -270,7 +279,10 @@ function fillSelect(select, any, values, isSorted) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.matches("input, select, textarea")) return;
+  if (event.target.matches("input, select, textarea")) {
+    if (event.key === "Escape") $("sample").focus(); // from the filters back to the keys
+    return;
+  }
   const key = keyOf(event);
   const pans = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   const moves = {
@@ -332,8 +344,15 @@ function connect() {
     keysDecide = event.target.checked;
     remember("single-keys", keysDecide ? "on" : "off");
   });
-  window.addEventListener("focus", () => { // another tab may have decided
-    if (!isSaving) readDecisions().then(() => show(), fail);
+  window.addEventListener("focus", async () => { // another tab may have decided
+    if (isSaving) return;
+    const before = JSON.stringify([...decided]);
+    try {
+      await readDecisions();
+      if (JSON.stringify([...decided]) !== before) show();
+    } catch (error) {
+      fail(error);
+    }
   });
 }
 
