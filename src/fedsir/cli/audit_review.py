@@ -98,8 +98,10 @@ def _part(review: Review, *, is_json: bool) -> None:
         say_json({"samples": n, "decided": n_decided, "next": next_command(review)})
         return
     say("")  # below the ^C that the terminal shows
-    are = "is" if n_decided == 1 else "are"
-    say(f"{n_decided:,} of {n:,} suspicious samples {are} decided, and saved.")
+    if n_decided == 0:
+        say(f"Nothing is decided yet: {n:,} suspicious samples." if n else "There was nothing to decide.")
+    else:
+        say(f"{n_decided:,} of {n:,} suspicious samples {'is' if n_decided == 1 else 'are'} decided, and saved.")
     if n_decided < n:
         say(f"Go on:  {next_command(review).replace('apply', 'review', 1)}")
     if n_decided:
