@@ -5,7 +5,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsir.auditing.decisions import Decision, Decisions, Journal, read_decisions
@@ -80,6 +80,7 @@ def test_what_is_written_is_read(folder: Path, lines: list[Decision]) -> None:
     assert (read.labels(), read.torn) == (Decisions(lines).labels(), ())
 
 
+@settings(max_examples=40)
 @given(st.lists(DECIDED, max_size=12), st.integers(0, 14))
 def test_undo_goes_back_step_by_step(folder: Path, lines: list[Decision], n_steps: int) -> None:
     write(folder / "decisions.jsonl", lines)
@@ -108,6 +109,7 @@ def test_a_cut_at_any_byte_loses_one_line_at_most(folder: Path, lines: list[Deci
     assert path.read_bytes().startswith(content[:cut])
 
 
+@settings(max_examples=30)  # every line goes to the disk
 @given(LINES, LINES)
 def test_two_open_journals_see_each_other(folder: Path, first: list[Decision], second: list[Decision]) -> None:
     path = folder / "decisions.jsonl"
