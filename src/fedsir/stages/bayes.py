@@ -190,6 +190,19 @@ def discriminant_scores(features: Features, fitted: Discriminant) -> Array:
     return np.where(fitted.is_owned, scores, -np.inf).astype(np.float64)
 
 
+def label_log_likelihood(scores: Array, given: Labels, temperatures: Array) -> Array:
+    """Return the log-likelihood of given labels (n,) by temperature, with symmetric noise, from scores (n, C).
+
+    Clients' likelihoods add up. Labels of classes that are not owned say nothing.
+    """
+    is_owned = np.isfinite(scores[0]) if len(scores) else np.zeros(scores.shape[1], bool)
+    is_judged = is_owned[given]
+    if not is_judged.any() or is_owned.sum() < 2:
+        return np.zeros(len(temperatures))
+    judged = _Evidence(scores[is_judged][:, is_owned], (is_owned.cumsum() - 1)[given[is_judged]])
+    return np.array([judged.fit(k, np.inf, TEMPERATURE_STEPS).log_likelihood for k in temperatures.tolist()])
+
+
 def weigh_labels(
     scores: Array,
     given: Labels,
@@ -197,6 +210,7 @@ def weigh_labels(
     belief: Temperature = DEFAULT_BELIEF,
     *,
     profile_strength: float = math.inf,
+    temperature: float | None = None,
 ) -> LabelPosterior:
     """Return what a client's labels are once its scores (n, C) and given labels (n,) are weighed.
 
@@ -205,6 +219,8 @@ def weigh_labels(
     The transition comes second. Each of its rows has `strength` samples' worth of belief that noise is symmetric, so
     that a client with few samples or symmetric noise is not overfitted; infinite strength allows nothing else. Where
     others hold k, the search for it may allow one-sided noise too: `profile_strength` is the belief of its rows.
+
+    Where `temperature` is known, it is not fitted, and the profile is zero.
     """
     n, n_classes = scores.shape
     is_owned = np.isfinite(scores[0])  # the same in every row
@@ -216,8 +232,10 @@ def weigh_labels(
         return LabelPosterior(probabilities, None, belief.guess, nothing, np.eye(n_classes), nobody)
     # Only differences of scores count, and only among classes that can be assigned.
     judged = _Evidence(scores[is_judged][:, is_owned], (is_owned.cumsum() - 1)[given[is_judged]])
-    profile = judged.some(MOST_FOR_TEMPERATURE).profile(profile_strength)
-    temperature = float(TEMPERATURES[int(np.argmax(profile + belief.log_prior))])
+    profile = np.zeros(len(TEMPERATURES))
+    if temperature is None:
+        profile = judged.some(MOST_FOR_TEMPERATURE).profile(profile_strength)
+        temperature = float(TEMPERATURES[int(np.argmax(profile + belief.log_prior))])
     fitted = judged.fit(temperature, strength, STEPS)
     rows = np.zeros((int(is_judged.sum()), n_classes))
     rows[:, is_owned] = fitted.posterior
