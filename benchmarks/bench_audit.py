@@ -47,10 +47,10 @@ def once() -> None:
     is_wrong = (clients < 3) & (random.random(N) < 0.4)
     given = np.where(is_wrong, (labels + random.integers(1, N_CLASSES, N)) % N_CLASSES, labels)
     ours = reference = float("inf")
+    found: list[fedsir.AuditResult] = []
     with threadpool_limits(1):
         for _ in range(REPEATS):
             reference = min(reference, seconds_of(lambda: features.T @ features))
-            found = []
             ours = min(ours, seconds_of(lambda: found.append(fedsir.audit(features, given, clients))))
             reference = min(reference, seconds_of(lambda: features.T @ features))
     noisy = found[0].clients["client"][found[0].clients["verdict"] == "noisy"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import few_sites
@@ -111,8 +112,7 @@ def binned(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
     """Return the rows by probability: from, to, rows."""
     known = [row for row in rows if not np.isnan(row["probability_noisy"])]
     return [
-        (low, high, [row for row in known if low <= row["probability_noisy"] < high])
-        for low, high in zip(BINS[:-1], BINS[1:], strict=True)
+        (low, high, [row for row in known if low <= row["probability_noisy"] < high]) for low, high in pairwise(BINS)
     ]
 
 

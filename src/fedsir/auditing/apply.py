@@ -27,6 +27,7 @@ class Applied:
     files : label files, and the undo file of each
     n_samples, n_changed : labels in them, and how many differ from the given ones
     n_decided, n_accepted : of those changed, by a person and by the threshold
+    notes : what somebody who decided should know
     """
 
     files: tuple[Path, ...]
@@ -34,6 +35,7 @@ class Applied:
     n_changed: int
     n_decided: int
     n_accepted: int
+    notes: tuple[str, ...] = ()
 
 
 def apply_audit(
@@ -50,7 +52,8 @@ def apply_audit(
     clients : whose; everybody's if empty
     """
     chosen = list(clients) or folder.client_names
-    by_client = {client: _labels(folder, client, accept) for client in chosen}
+    notes: list[str] = []
+    by_client = {client: _labels(folder, client, accept, notes) for client in chosen}
     if accept is None and not any((folder.client_folder(client) / FILE_NAME).exists() for client in chosen):
         raise AuditFolderError(
             f"{folder.path}: nobody has decided anything yet. Go through the samples with `fedsir audit review`, or "
@@ -72,13 +75,20 @@ def apply_audit(
         n_changed=len(changed),
         n_decided=sum(row["changed_by"] == "decision" for row in changed),
         n_accepted=sum(row["changed_by"] == "threshold" for row in changed),
+        notes=tuple(notes),
     )
 
 
-def _labels(folder: AuditFolder, client: str, accept: Condition | None) -> list[Row]:
+def _labels(folder: AuditFolder, client: str, accept: Condition | None, notes: list[str]) -> list[Row]:
     """Return a client's samples with the labels they should have, in natural order of their ids."""
     samples = folder.samples(client)
-    decided = read_decisions(folder.client_folder(client) / FILE_NAME).labels()
+    journal = folder.client_folder(client) / FILE_NAME
+    decisions = read_decisions(journal)
+    decided = decisions.labels()
+    notes += [f"{journal}: line {line} was cut short and does not count" for line in decisions.torn]
+    if n_unknown := len(decided.keys() - set(samples["id"].tolist())):
+        about = "decision is about samples" if n_unknown == 1 else "decisions are about samples"
+        notes.append(f"{journal}: {n_unknown:,} {about} that the audit does not have")
     is_accepted = np.zeros(samples.n_rows, bool)
     if accept is not None:
         is_accepted = samples["is_label_issue"].astype(bool) & accept.holds(samples)

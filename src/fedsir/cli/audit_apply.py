@@ -47,6 +47,8 @@ def apply(
 
     condition = None if accept is None else parse_condition(accept)
     done = apply_audit(AuditFolder(folder), condition, clients or (), out)
+    for note in done.notes:
+        say(f"note: {note}", err=True)
     if as_json:
         counts = {"samples": done.n_samples, "changed": done.n_changed}
         by = {"by_decision": done.n_decided, "by_threshold": done.n_accepted}

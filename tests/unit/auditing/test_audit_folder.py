@@ -108,17 +108,17 @@ def test_damaged_folders_are_named(result: AuditResult, tmp_path: Path) -> None:
     with pytest.raises(AuditFolderError, match="not the folder of an audit"):
         AuditFolder(tmp_path)
     out = result.save(tmp_path / "audit")
-    with pytest.raises(AuditFolderError, match="no client 'site 22'. Did you mean 'site 2'"):
+    with pytest.raises(AuditFolderError, match=r"no client 'site 22'. Did you mean 'site 2'"):
         AuditFolder(out).samples("site 22")
     (AuditFolder(out).client_folder("site 2") / "samples.parquet").write_bytes(b"PAR1")
     with pytest.raises(AuditFolderError, match=r"samples.parquet cannot be read"):
         AuditFolder(out).samples("site 2")
     about = json.loads((out / "audit.json").read_bytes())
     (out / "audit.json").write_text(json.dumps(about | {"folders": {"x": "../../etc"}}), encoding="utf-8")
-    with pytest.raises(AuditFolderError, match="audit.json is damaged"):
+    with pytest.raises(AuditFolderError, match=r"audit.json is damaged"):
         AuditFolder(out)
     (out / "audit.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(AuditFolderError, match="audit.json is damaged"):
+    with pytest.raises(AuditFolderError, match=r"audit.json is damaged"):
         AuditFolder(out)
 
 
