@@ -30,7 +30,7 @@ from fedsir.stages.spectrum import Array, Labels
 ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE = 20_000, 100  # samples, of all clients and of each
 MOST_STEPS = 2  # of half the grid's: Stage I has looked farther
 STRENGTH = 300.0  # samples' worth of belief in symmetric noise in each row of a transition
-TRUST_POWER = 4  # as in Stage I: nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %
+TRUST_POWER = 4  # nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %
 
 
 def trust_by_verdict(found: Identification) -> dict[str, float]:
@@ -38,7 +38,7 @@ def trust_by_verdict(found: Identification) -> dict[str, float]:
     trust = {}
     for k, client in enumerate(found.n_samples):
         if client in found.noise_rate:
-            trust[str(k)] = (1 - found.noise_rate[client][0]) ** VERDICT.trust_power
+            trust[str(k)] = (1 - found.noise_rate[client][0]) ** TRUST_POWER
         else:
             trust[str(k)] = float(client not in found.noisy)
     return trust

@@ -44,7 +44,7 @@ def rate_interval(found: LabelPosterior, given: Labels, model_error: float = MOD
     low, high = np.interp([(1 - LEVEL) / 2, (1 + LEVEL) / 2], below, RATES).tolist()
     if belief[0] > (1 - LEVEL) / 2:  # no wrong label at all is as likely as that
         low = 0.0
-    above = float(belief[RATES > LIMIT].sum())
+    above = min(1.0, float(belief[RATES > LIMIT].sum()))  # rounding
     return RateInterval(found.noise_rate, min(low, found.noise_rate), max(high, found.noise_rate), above)
 
 

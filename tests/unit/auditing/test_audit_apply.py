@@ -65,6 +65,8 @@ def test_decisions_count_before_the_threshold(folder: AuditFolder) -> None:
     assert done.n_samples == 60 and len(done.files) == 2
     alone = apply_audit(folder, None, ["site 1"])
     assert alone.n_accepted == 0 and alone.n_changed <= 1
+    n_issues = int(folder.samples("site 1")["is_label_issue"].sum())
+    assert alone.n_open == n_issues - 2 and done.n_open < alone.n_open
 
 
 def test_nothing_is_overwritten(folder: AuditFolder, tmp_path: Path) -> None:
@@ -80,6 +82,11 @@ def test_nothing_is_overwritten(folder: AuditFolder, tmp_path: Path) -> None:
     assert {row["client"] for row in rows_of(out)} == set(folder.client_names)
     with pytest.raises(AuditFolderError, match="nothing is overwritten"):
         apply_audit(folder, SURE, out=out)
+
+
+def test_features_cannot_become_a_folder_of_images(folder: AuditFolder, tmp_path: Path) -> None:
+    with pytest.raises(AuditFolderError, match="a folder of images was not audited"):
+        apply_audit(folder, SURE, images=tmp_path / "new")
 
 
 def test_without_decisions_and_threshold_it_says_what_to_do(folder: AuditFolder) -> None:

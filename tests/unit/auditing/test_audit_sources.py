@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedsir.auditing.folder import AuditFolder
+from fedsir.auditing.apply import apply_audit
+from fedsir.auditing.condition import parse_condition
+from fedsir.auditing.folder import AuditFolder, AuditFolderError
 from fedsir.auditing.from_files import audit_files
 from fedsir.auditing.sources import read_data
 from fedsir.errors import ConfigError, DataError, FedsirError
@@ -77,6 +79,25 @@ def test_a_folder_of_images_of_any_sizes(images: Make, tmp_path: Path) -> None:
     Path(origin.details["kept_at"]).write_bytes(b"damaged")
     repaired, _ = audit_files(data, tmp_path / "third", extractor=OWN)
     np.testing.assert_array_equal(repaired.samples["score"], result.samples["score"])
+
+
+def test_new_labels_become_a_folder_to_train_on(
+    images: Make, tmp_path: Path, contents: Callable[[Path], dict[str, bytes]]
+) -> None:
+    data = in_folders(tmp_path / "data", *images())
+    result, _ = audit_files(data, tmp_path / "audit", extractor=OWN)
+    before, folder = contents(data), AuditFolder(tmp_path / "audit")
+    apply_audit(folder, parse_condition("score<0.5"), images=tmp_path / "new")
+    assert contents(data) == before
+    sorted_anew = read_data(tmp_path / "new")
+    assert len(sorted_anew.labels) == 180
+    suggested = dict(zip(result.samples["path"], result.samples["suggested_label"], strict=True))
+    expected = sorted((path.split("/")[0], label, Path(path).name) for path, label in suggested.items())
+    assert sorted_anew.paths is not None
+    assert sorted(tuple(path.split("/")) for path in sorted_anew.paths) == expected
+    for wrong, message in ((tmp_path / "new", "is there already"), (data / "in", "lies inside the audited data")):
+        with pytest.raises(AuditFolderError, match=message):
+            apply_audit(folder, parse_condition("score<0.5"), images=wrong)
 
 
 def test_corrupt_images_are_skipped_and_listed_up_to_a_share(images: Make, tmp_path: Path) -> None:
