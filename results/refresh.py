@@ -19,7 +19,7 @@ from fedsir.sweeps.sweep_file import read_sweep
 
 RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent
-PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("results", "noise", "plus"))
+PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("results", "noise", "plus", "audit"))
 
 TABLES = {  # by name and scale, and the folder in results/ that their runs are in
     ("table-cifar10", "cpu"): "cifar10-cpu",

@@ -13,6 +13,7 @@ from fedsir.auditing.condition import Condition
 from fedsir.auditing.decisions import FILE_NAME, read_decisions
 from fedsir.auditing.folder import AuditFolder, AuditFolderError
 from fedsir.auditing.folder_writer import csv_bytes, write_whole
+from fedsir.auditing.relabelled_folder import write_relabelled
 from fedsir.data.naming import natural_key
 
 LABEL_COLUMNS = ("client", "id", "path", "label", "given_label", "changed_by")
@@ -27,6 +28,8 @@ class Applied:
     files : label files, and the undo file of each
     n_samples, n_changed : labels in them, and how many differ from the given ones
     n_decided, n_accepted : of those changed, by a person and by the threshold
+    n_open : suspicious samples that neither a person nor the threshold decided on
+    notes : what somebody who decided should know
     """
 
     files: tuple[Path, ...]
@@ -34,10 +37,16 @@ class Applied:
     n_changed: int
     n_decided: int
     n_accepted: int
+    n_open: int
+    notes: tuple[str, ...] = ()
 
 
 def apply_audit(
-    folder: AuditFolder, accept: Condition | None, clients: Sequence[str] = (), out: Path | None = None
+    folder: AuditFolder,
+    accept: Condition | None,
+    clients: Sequence[str] = (),
+    out: Path | None = None,
+    images: Path | None = None,
 ) -> Applied:
     """Write every label as it should be, and how to take that back.
 
@@ -48,23 +57,26 @@ def apply_audit(
     ----------
     accept : which suggestions to take for samples that nobody decided on; None takes none
     clients : whose; everybody's if empty
+    images : new folder for copies of the audited images, sorted by their new labels
     """
     chosen = list(clients) or folder.client_names
-    by_client = {client: _labels(folder, client, accept) for client in chosen}
+    notes: list[str] = []
+    by_client = {client: _labels(folder, client, accept, notes) for client in chosen}
     if accept is None and not any((folder.client_folder(client) / FILE_NAME).exists() for client in chosen):
         raise AuditFolderError(
             f"{folder.path}: nobody has decided anything yet. Go through the samples with `fedsir audit review`, or "
             "say which suggestions to take, as in --accept 'score<0.2'."
         )
     files: list[Path] = []
+    everything = [row for mine in by_client.values() for row in mine]
+    if images is not None:
+        write_relabelled(folder, everything, images)
     if out is not None:
-        rows = [row for mine in by_client.values() for row in mine]
-        files += _write(rows, out, out.with_name(f"{out.stem}.undo{out.suffix or '.csv'}"))
+        files += _write(everything, out, out.with_name(f"{out.stem}.undo{out.suffix or '.csv'}"))
     else:
         for client, mine in by_client.items():
             home = folder.client_folder(client)
             files += _write(mine, *_unused(home, "labels", "undo"))
-    everything = [row for mine in by_client.values() for row in mine]
     changed = [row for row in everything if row["label"] != row["given_label"]]
     return Applied(
         files=tuple(files),
@@ -72,13 +84,21 @@ def apply_audit(
         n_changed=len(changed),
         n_decided=sum(row["changed_by"] == "decision" for row in changed),
         n_accepted=sum(row["changed_by"] == "threshold" for row in changed),
+        n_open=sum(row["is_open"] for row in everything),
+        notes=tuple(notes),
     )
 
 
-def _labels(folder: AuditFolder, client: str, accept: Condition | None) -> list[Row]:
+def _labels(folder: AuditFolder, client: str, accept: Condition | None, notes: list[str]) -> list[Row]:
     """Return a client's samples with the labels they should have, in natural order of their ids."""
     samples = folder.samples(client)
-    decided = read_decisions(folder.client_folder(client) / FILE_NAME).labels()
+    journal = folder.client_folder(client) / FILE_NAME
+    decisions = read_decisions(journal)
+    decided = decisions.labels()
+    notes += [f"{journal}: line {line} was cut short and does not count" for line in decisions.torn]
+    if n_unknown := len(decided.keys() - set(samples["id"].tolist())):
+        about = "decision is about samples" if n_unknown == 1 else "decisions are about samples"
+        notes.append(f"{journal}: {n_unknown:,} {about} that the audit does not have")
     is_accepted = np.zeros(samples.n_rows, bool)
     if accept is not None:
         is_accepted = samples["is_label_issue"].astype(bool) & accept.holds(samples)
@@ -91,7 +111,9 @@ def _labels(folder: AuditFolder, client: str, accept: Condition | None) -> list[
             label, changed_by = row["suggested_label"], "threshold"
         kept = {name: row[name] for name in ("id", "path", "given_label")}
         is_changed = label != row["given_label"]
-        rows.append({"client": client, **kept, "label": label, "changed_by": changed_by if is_changed else ""})
+        is_open = row["is_label_issue"] and not changed_by
+        known = {"client": client, **kept, "label": label, "is_open": is_open}
+        rows.append(known | {"changed_by": changed_by if is_changed else ""})
     return sorted(rows, key=lambda row: natural_key(row["id"]))
 
 

@@ -13,8 +13,7 @@ from fedsir.auditing.table import Table
 from fedsir.auditing.weighing import trust_by_verdict, weigh_clients
 from fedsir.data.arrays import as_column
 from fedsir.data.naming import named_entries, readable_name
-from fedsir.embeddings import Identification, identify
-from fedsir.embeddings import _Federation as Federation
+from fedsir.embeddings import Federation, Identification, identify
 from fedsir.errors import DataError
 from fedsir.stages.bayes import LabelPosterior
 from fedsir.stages.rate_interval import LEVEL, RateInterval, rate_interval
@@ -48,9 +47,8 @@ def audit(features: Any, labels: Any, clients: Any, *, ids: Any = None, paths: A
         rows = federation.rows(k)
         judged.put(rows, federation.labels[rows], posterior)
         n_judged[k] = int(posterior.is_judged.sum())
-        rate = found.noise_rate.get(federation.clients[k])
-        if rate is not None and n_judged[k]:
-            intervals[k] = rate_interval(posterior, federation.labels[rows], rate[0])
+        if federation.clients[k] in found.noise_rate and posterior.noise_rate is not None:
+            intervals[k] = rate_interval(posterior, federation.labels[rows])
     classes = np.empty(len(federation.classes), object)
     classes[:] = federation.classes
     table = _clients(federation, found, intervals, n_judged, judged)
@@ -113,7 +111,7 @@ def _clients(
     rows = []
     for k, client in enumerate(federation.clients):
         verdict = found.verdict(client)
-        rate, interval = found.noise_rate.get(client), intervals.get(k)
+        interval = intervals.get(k)
         n = found.n_samples[client]
         rows.append(
             {
@@ -122,11 +120,11 @@ def _clients(
                 "classes": found.n_classes[client],
                 "verdict": verdict,
                 "reason": found.not_assessed.get(client, ""),
-                "evidence": _evidence(n_judged[k], n, n_others, is_rated=rate is not None),
-                "noise_rate": np.nan if rate is None else rate[0],
+                "evidence": _evidence(n_judged[k], n, n_others, is_rated=interval is not None),
+                "noise_rate": np.nan if interval is None else interval.rate,
                 "noise_rate_low": np.nan if interval is None else interval.low,
                 "noise_rate_high": np.nan if interval is None else interval.high,
-                "probability_noisy": found.probability_noisy.get(client, np.nan),
+                "probability_noisy": _probability(found, interval, client),
                 "suspicious": int(is_issue[federation.rows(k)].sum()),
             }
         )
@@ -135,6 +133,11 @@ def _clients(
     numbers |= dict.fromkeys(("noise_rate", "noise_rate_low", "noise_rate_high", "probability_noisy"), np.float64)  # type: ignore[arg-type]
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     return Table(columns | {name: np.array(columns[name], kind) for name, kind in numbers.items()})
+
+
+def _probability(found: Identification, interval: RateInterval | None, client: Any) -> float:
+    """Return how likely a client is noisy, by its interval where it has one."""
+    return found.probability_noisy.get(client, np.nan) if interval is None else interval.probability_noisy
 
 
 def _evidence(n_judged: int, n: int, n_others: int, *, is_rated: bool) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedsir.auditing.result import AuditResult
 from fedsir.auditing.sharing import shared_clients, shared_confusion, shared_summary
@@ -37,7 +41,7 @@ def shared_page(result: AuditResult, origin: Origin, folders: Mapping[str, str],
     n_skipped = sum(map(len, origin.skipped.values()))
     notes = [result.note] if result.note else []
     if n_skipped:
-        notes.append(f"{n_skipped:,} images could not be read and were left out")
+        notes.append(f"{_images(n_skipped)} could not be read, so nothing is said of them")
     clients = [
         _client(row, f"clients/{quote(folders[row['client']])}/report.html" if row["client"] in folders else "")
         for row in shared_clients(result, min_cell)
@@ -73,7 +77,7 @@ def own_page(
             data=origin.name,
             client=_client(row, ""),
             class_names=tuple(map(str, result.class_names)),
-            samples=tuple(_sample(sample, pictures) for sample, _ in zip(suspicious.rows(), range(MOST_LISTED))),  # noqa: B905
+            samples=tuple(_sample(sample, pictures) for sample in itertools.islice(suspicious.rows(), MOST_LISTED)),
             n_suspicious=suspicious.n_rows,
             confusion=tuple(
                 ConfusionCell(str(cell["given"]), str(cell["suggested"]), cell["count"]) for cell in confusion.rows()
@@ -83,7 +87,7 @@ def own_page(
             else "Features were audited, so there are no images to show.",
             features=_features(result, origin),
             settings=_settings(result, origin),
-            notes=(f"{n_skipped:,} images could not be read; skipped.csv lists them",) if n_skipped else (),
+            notes=(f"{_images(n_skipped)} could not be read; skipped.csv has a list",) if n_skipped else (),
             commands=next_commands(),
             created=created,
         )
@@ -109,6 +113,10 @@ def next_commands() -> tuple[tuple[str, str], ...]:
         ("write new label files", "fedsir audit apply DIR --accept 'score<0.2'"),
         ("take them to another tool", "fedsir audit export DIR --format label-studio"),
     )
+
+
+def _images(n: int) -> str:
+    return "1 image" if n == 1 else f"{n:,} images"
 
 
 def _own_headline(row: Mapping[str, Any]) -> str:
@@ -168,9 +176,7 @@ def _pooled(shown: list[dict[str, Any]], result: AuditResult, min_cell: int) -> 
     return tuple(ConfusionCell(*pair, count if count >= min_cell else None) for pair, count in sums.items())
 
 
-def _of_client(table: Table, client: Any) -> Any:
-    import numpy as np
-
+def _of_client(table: Table, client: Any) -> NDArray[np.bool_]:
     return np.array([entry == client for entry in table["client"].tolist()], bool)
 
 

@@ -6,24 +6,31 @@ samples stays with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from fedsir.embeddings import Identification
-from fedsir.embeddings import _Federation as Federation
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsir.embeddings import Federation, Identification
 from fedsir.stages.bayes import (
+    TEMPERATURES,
     ClassMoments,
     Discriminant,
     LabelPosterior,
-    Temperature,
     class_moments,
     discriminant,
     discriminant_scores,
+    label_log_likelihood,
     weigh_labels,
 )
-from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, STRENGTH, UNKNOWN
+from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, UNKNOWN
+from fedsir.stages.spectrum import Array, Labels
 
-TRUST_POWER = 4  # as in Stage I: nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %
+ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE = 20_000, 100  # samples, of all clients and of each
+MOST_STEPS = 2  # of half the grid's: Stage I has looked farther
+STRENGTH = 300.0  # samples' worth of belief in symmetric noise in each row of a transition
+TRUST_POWER = 4  # nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %
 
 
 def trust_by_verdict(found: Identification) -> dict[str, float]:
@@ -44,7 +51,6 @@ def weigh_clients(
 
     Memory is that of three matrices d × d, however many clients there are: own sums are made anew when they are needed.
     """
-    belief = UNKNOWN if temperature is None else Temperature(temperature)
     n_classes = len(federation.classes)
 
     def own_sums(k: int) -> ClassMoments:
@@ -53,10 +59,53 @@ def weigh_clients(
 
     numbers = range(len(federation.clients))
     total = reduce(ClassMoments.__add__, map(own_sums, numbers))
+
+    def scores_of(k: int, rows: NDArray[np.intp]) -> Array:
+        return discriminant_scores(federation.features[rows], of_others(total, own_sums(k)))
+
+    if temperature is not None:
+        temperature = refined(temperature, _some(federation, scores_of))
     for k in numbers:
         rows = federation.rows(k)
-        scores = discriminant_scores(federation.features[rows], of_others(total, own_sums(k)))
-        yield k, weigh_labels(scores, federation.labels[rows], STRENGTH, belief)
+        yield k, weigh_labels(scores_of(k, rows), federation.labels[rows], STRENGTH, UNKNOWN, temperature=temperature)
+
+
+def _some(federation: Federation, scores_of: Callable[[int, NDArray[np.intp]], Array]) -> list[tuple[Array, Labels]]:
+    """Return scores and labels of some samples of each client, evenly spaced."""
+    most = max(FEWEST_FOR_TEMPERATURE, ALL_FOR_TEMPERATURE // len(federation.clients))
+    chosen = []
+    for k in range(len(federation.clients)):
+        rows = federation.rows(k)
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))] if len(rows) > most else rows
+        chosen.append((scores_of(k, rows), federation.labels[rows]))
+    return chosen
+
+
+def refined(temperature: float, clients: Sequence[tuple[Array, Labels]]) -> float:
+    """Return the temperature that all clients' labels together find likeliest, near one of a coarse grid.
+
+    A step of that grid moves noise rates by 0.05. In its logarithm the likelihood is nearly a parabola, so its top is
+    found from three points half a step apart. Only sums over clients are needed: one number each a temperature.
+    """
+    step = float(np.log(TEMPERATURES[1] / TEMPERATURES[0])) / 2
+    known: dict[int, float] = {}
+
+    def likelihood(place: int) -> float:
+        if place not in known:
+            at = np.array([temperature * np.exp(place * step)])
+            known[place] = sum(float(label_log_likelihood(scores, given, at)[0]) for scores, given in clients)
+        return known[place]
+
+    top = 0
+    for _ in range(MOST_STEPS):
+        better = max((top - 1, top, top + 1), key=likelihood)
+        if better == top:
+            break
+        top = better
+    below, middle, above = (likelihood(place) for place in (top - 1, top, top + 1))
+    curvature = below - 2 * middle + above
+    shift = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
+    return float(temperature * np.exp((top + min(max(shift, -0.5), 0.5)) * step))
 
 
 def of_others(total: ClassMoments, own: ClassMoments) -> Discriminant:

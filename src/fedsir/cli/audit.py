@@ -129,7 +129,8 @@ def _show(result: AuditResult, origin: Origin, out: Path) -> None:
     if result.clients.n_rows > MOST_CLIENTS:
         say(f"… and {result.clients.n_rows - MOST_CLIENTS:,} more in {out / 'clients.csv'}")
     if n_skipped := sum(map(len, origin.skipped.values())):
-        say_text(f"note: {n_skipped:,} images could not be read; skipped.csv in their clients' folders lists them")
+        images = "1 image" if n_skipped == 1 else f"{n_skipped:,} images"
+        say_text(f"note: {images} could not be read; skipped.csv in the clients' folders lists them")
     if result.note:
         say_text(f"note: {result.note}")
     if "kept_at" in origin.details:

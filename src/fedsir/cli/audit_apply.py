@@ -33,6 +33,12 @@ def apply(
     out: Annotated[
         Path | None, typer.Option(help="One CSV file for all. Default: labels.csv in each client's folder.")
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", help="Also copy the audited images into this new folder, client/class/image by new labels."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Write new label files, and undo files beside them. Nothing is changed in place, nothing is overwritten.
@@ -46,12 +52,16 @@ def apply(
     from fedsir.auditing.folder import AuditFolder
 
     condition = None if accept is None else parse_condition(accept)
-    done = apply_audit(AuditFolder(folder), condition, clients or (), out)
+    done = apply_audit(AuditFolder(folder), condition, clients or (), out, images)
+    for note in done.notes:
+        say(f"note: {note}", err=True)
     if as_json:
         counts = {"samples": done.n_samples, "changed": done.n_changed}
-        by = {"by_decision": done.n_decided, "by_threshold": done.n_accepted}
+        by = {"open": done.n_open, "by_decision": done.n_decided, "by_threshold": done.n_accepted}
         say_json({**counts, **by, "files": [str(path.resolve()) for path in done.files]})
         return
+    if done.n_open:
+        say(f"{done.n_open:,} suspicious sample{'s keep their labels' if done.n_open > 1 else ' keeps its label'}.")
     say(
         f"{done.n_changed:,} of {done.n_samples:,} labels changed: {done.n_decided:,} by decision, "
         f"{done.n_accepted:,} by threshold. Your data are as they were; the new labels are in"
@@ -59,3 +69,5 @@ def apply(
     say_files(done.files[:MOST_FILES])
     if len(done.files) > MOST_FILES:
         say(f"… and {len(done.files) - MOST_FILES:,} more in the clients' folders")
+    if images is not None:
+        say(f"and the images, sorted by them, in {images}")

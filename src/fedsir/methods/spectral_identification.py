@@ -19,15 +19,13 @@ from fedsir.models.weights import weights_of
 from fedsir.stages.bayes import ClassMoments, Temperature
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats, pair_similarities
 from fedsir.stages.noise_rates import (
-    PASSES,
-    UNKNOWN,
+    BELIEFS,
+    Belief,
     NoiseRate,
-    common_temperature,
     discriminants_of_others,
-    first_trust,
+    judge_each_other,
     noise_rate,
     split_by_noise_rates,
-    trust_by_rate,
 )
 from fedsir.stages.pairwise import PairSimilarities, split_by_pairs
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
@@ -129,20 +127,26 @@ class SpectralIdentification(Method[C, S]):
             )
         described = fed.ask(self.describe, list(replies), model=model)
         moments = {k: reply.moments for k, reply in described.items()}
-        rates: dict[ClientId, NoiseRate | None] = {}
-        belief, noisy = UNKNOWN, None
-        trust = first_trust({k: replies[k].statistics for k in moments})
-        for _ in range(PASSES):
+
+        def ask(
+            trust: Mapping[ClientId, float], temperature: Temperature, belief: Belief
+        ) -> dict[ClientId, NoiseRate | None]:
             others = discriminants_of_others(moments, trust)
             each = {k: {"references": vars(fitted)} for k, fitted in others.items()}
-            judged = fed.ask(self.judge, list(each), model=model, each=each, belief=asdict(belief))
-            # Whoever the trusted clients have too few samples to judge keeps what all of them said.
-            rates = {k: reply.noise_rate or rates.get(k) for k, reply in judged.items()}
-            belief, trust = common_temperature(rates.values()), {**trust, **trust_by_rate(rates)}
-            split = split_by_noise_rates(rates, missing=fed.failures)
-            if split.noisy == noisy:
-                break
-            noisy = split.noisy
+            judged = fed.ask(
+                self.judge,
+                list(each),
+                model=model,
+                each=each,
+                temperature=asdict(temperature),
+                belief=belief.name,
+            )
+            return {k: reply.noise_rate for k, reply in judged.items()}
+
+        counted = [(int(sums.counts.sum()), sums.sums.shape[1]) for sums in moments.values()]
+        per_feature = sum(n for n, _ in counted) / counted[0][1] if counted else 0.0
+        rates, _ = judge_each_other(ask, {k: replies[k].statistics for k in moments}, per_feature)
+        split = split_by_noise_rates(rates, missing=fed.failures)
         known = {k: rate.rate for k, rate in rates.items() if rate is not None}
         if not known:
             fed.record(note="too few samples to estimate noise rates: clients are compared by their class similarities")
@@ -178,11 +182,18 @@ class SpectralIdentification(Method[C, S]):
         return Described(moments_of(client, client.module(model)))
 
     @client_task
-    def judge(self, client: Client, model: Weights, references: dict[str, Tensor], belief: dict[str, float]) -> Judged:
+    def judge(
+        self,
+        client: Client,
+        model: Weights,
+        references: dict[str, Tensor],
+        temperature: dict[str, float],
+        belief: str,
+    ) -> Judged:
         """Estimate the share of wrong labels by what the others' classes look like; asked after `describe`."""
-        client.state["temperature"] = torch.tensor(belief["guess"])  # what relabelling begins with
-        scores = scores_of(client, client.module(model), references)
-        return Judged(noise_rate(scores, client.data.labels.numpy(), Temperature(**belief)))
+        client.state["temperature"] = torch.tensor(temperature["guess"])  # what relabelling begins with
+        scores, given = scores_of(client, client.module(model), references), client.data.labels.numpy()
+        return Judged(noise_rate(scores, given, Temperature(**temperature), BELIEFS[belief]))
 
     def class_similarity(self, client: Client, model: Weights) -> Floats:
         """Return the class similarities of a client that has trained a little, (C, C), as in the paper's Figure 2."""

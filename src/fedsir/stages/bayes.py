@@ -11,6 +11,7 @@ s are the discriminant's scores, k how far they can be trusted, π the client's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -189,15 +190,37 @@ def discriminant_scores(features: Features, fitted: Discriminant) -> Array:
     return np.where(fitted.is_owned, scores, -np.inf).astype(np.float64)
 
 
+def label_log_likelihood(scores: Array, given: Labels, temperatures: Array) -> Array:
+    """Return the log-likelihood of given labels (n,) by temperature, with symmetric noise, from scores (n, C).
+
+    Clients' likelihoods add up. Labels of classes that are not owned say nothing.
+    """
+    is_owned = np.isfinite(scores[0]) if len(scores) else np.zeros(scores.shape[1], bool)
+    is_judged = is_owned[given]
+    if not is_judged.any() or is_owned.sum() < 2:
+        return np.zeros(len(temperatures))
+    judged = _Evidence(scores[is_judged][:, is_owned], (is_owned.cumsum() - 1)[given[is_judged]])
+    return np.array([judged.fit(k, np.inf, TEMPERATURE_STEPS).log_likelihood for k in temperatures.tolist()])
+
+
 def weigh_labels(
-    scores: Array, given: Labels, strength: float = TRANSITION_STRENGTH, belief: Temperature = DEFAULT_BELIEF
+    scores: Array,
+    given: Labels,
+    strength: float = TRANSITION_STRENGTH,
+    belief: Temperature = DEFAULT_BELIEF,
+    *,
+    profile_strength: float = math.inf,
+    temperature: float | None = None,
 ) -> LabelPosterior:
     """Return what a client's labels are once its scores (n, C) and given labels (n,) are weighed.
 
     The temperature k comes first, with one noise rate for all classes: a whole transition matrix could explain given
     labels by itself and let k run away. A prior keeps k where given labels say nothing (90 % noise among ten classes).
     The transition comes second. Each of its rows has `strength` samples' worth of belief that noise is symmetric, so
-    that a client with few samples or symmetric noise is not overfitted; infinite strength allows nothing else.
+    that a client with few samples or symmetric noise is not overfitted; infinite strength allows nothing else. Where
+    others hold k, the search for it may allow one-sided noise too: `profile_strength` is the belief of its rows.
+
+    Where `temperature` is known, it is not fitted, and the profile is zero.
     """
     n, n_classes = scores.shape
     is_owned = np.isfinite(scores[0])  # the same in every row
@@ -209,8 +232,10 @@ def weigh_labels(
         return LabelPosterior(probabilities, None, belief.guess, nothing, np.eye(n_classes), nobody)
     # Only differences of scores count, and only among classes that can be assigned.
     judged = _Evidence(scores[is_judged][:, is_owned], (is_owned.cumsum() - 1)[given[is_judged]])
-    profile = judged.some(MOST_FOR_TEMPERATURE).profile()
-    temperature = float(TEMPERATURES[int(np.argmax(profile + belief.log_prior))])
+    profile = np.zeros(len(TEMPERATURES))
+    if temperature is None:
+        profile = judged.some(MOST_FOR_TEMPERATURE).profile(profile_strength)
+        temperature = float(TEMPERATURES[int(np.argmax(profile + belief.log_prior))])
     fitted = judged.fit(temperature, strength, STEPS)
     rows = np.zeros((int(is_judged.sum()), n_classes))
     rows[:, is_owned] = fitted.posterior
@@ -222,7 +247,7 @@ def weigh_labels(
 
 @dataclass(frozen=True)
 class _Fit:
-    """posterior : (n, C); transition : (C, C); log_likelihood : of the given labels, with the prior's pseudo-sample."""
+    """posterior : (n, C); transition : (C, C); log_likelihood : of the given labels, with what the priors say."""
 
     posterior: Array
     transition: Array
@@ -244,9 +269,9 @@ class _Evidence:
         chosen = np.linspace(0, n - 1, most).astype(np.int64) if n > most else np.arange(n)
         return _Evidence(self._scores[chosen], self._given[chosen])
 
-    def profile(self) -> Array:
-        """Return the log-likelihood of the given labels by temperature, (len(TEMPERATURES),), with symmetric noise."""
-        return np.array([self.fit(k, np.inf, TEMPERATURE_STEPS).log_likelihood for k in TEMPERATURES.tolist()])
+    def profile(self, strength: float) -> Array:
+        """Return the log-likelihood of the given labels by temperature, (len(TEMPERATURES),)."""
+        return np.array([self.fit(k, strength, TEMPERATURE_STEPS).log_likelihood for k in TEMPERATURES.tolist()])
 
     @one_thread()
     def fit(self, temperature: float, strength: float, steps: int) -> _Fit:
@@ -259,7 +284,7 @@ class _Evidence:
             posterior = self._posterior(likelihood, prior, transition)[0]
             rate = self._rate(posterior)
             prior = (posterior.sum(axis=0) + 1) / (n + n_classes)
-            believed = symmetric(min(max(rate, SMALLEST_RATE), 1 - 1 / n_classes), n_classes)
+            believed = _believed(rate, n_classes)
             if np.isinf(strength):
                 transition = believed
             else:
@@ -267,7 +292,12 @@ class _Evidence:
                 transition = moved / moved.sum(axis=1, keepdims=True)
         posterior, log_likelihood = self._posterior(likelihood, prior, transition)
         # The pseudo-sample of each class in `prior` counts, or a class could vanish for nothing.
-        return _Fit(posterior, transition, self._rate(posterior), log_likelihood + float(np.log(prior).sum()))
+        log_likelihood += float(np.log(prior).sum())
+        rate = self._rate(posterior)
+        if not np.isinf(strength):  # the samples' worth of belief in each row counts, too
+            believed = _believed(rate, n_classes)
+            log_likelihood += strength * float((believed * np.log(transition / believed)).sum())
+        return _Fit(posterior, transition, rate, log_likelihood)
 
     def _posterior(self, likelihood: Array, prior: Array, transition: Array) -> tuple[Array, float]:
         by_class = likelihood * prior
@@ -277,6 +307,10 @@ class _Evidence:
 
     def _rate(self, posterior: Array) -> float:
         return 1 - float(posterior[np.arange(len(posterior)), self._given].mean())
+
+
+def _believed(rate: float, n_classes: int) -> Array:
+    return symmetric(min(max(rate, SMALLEST_RATE), 1 - 1 / n_classes), n_classes)
 
 
 def symmetric(rate: float, n_classes: int) -> Array:

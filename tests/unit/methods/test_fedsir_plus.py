@@ -81,7 +81,10 @@ def test_stage_one_judges_everybody_by_the_others_under_one_model() -> None:
     assert (state.split.clean, state.split.noisy) == (("a", "c"), ("b", "d"))
     assert fed.asked["describe"].payload["model"]["w"].tolist() == [1.5]  # the mean of 0, 1, 2, 3
     assert set(fed.asked["judge"].each) == set("abcd")
-    assert [page.task for page in fed.pages] == ["identify", "describe", "judge", "judge"]  # the second changes nothing
+    judged = [page for page in fed.pages if page.task == "judge"]
+    assert [page.task for page in fed.pages] == ["identify", "describe", *(page.task for page in judged)]
+    # The second pass changes nothing. For a search there are too few samples.
+    assert [page.payload["belief"] for page in judged] == ["careful", "careful"]
     assert fed.values["noise_rate_by_client"] == {"a": 0.01, "b": 0.6, "c": 0.01, "d": 0.6}
     assert state.model["w"].tolist() == [1.0]  # the clean clients' average
     assert "note" not in fed.values

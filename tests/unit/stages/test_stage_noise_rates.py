@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from fedsir.stages.bayes import TEMPERATURES, class_moments, symmetric
 from fedsir.stages.noise_rates import (
+    Belief,
     NoiseRate,
     discriminants_of_others,
     first_trust,
+    judge_each_other,
     judged,
     split_by_noise_rates,
     trust_by_rate,
@@ -59,6 +61,24 @@ def test_later_passes_see_through_a_noisy_majority() -> None:
     federation = clients([0.0, 0.75, 0.75, 0.75, 0.75, 0.0], n=120, spread=1.5)
     last = split_by_noise_rates(rates_of(federation))
     assert last.clean == ("0", "5")
+
+
+def shared(n_noisy: int, rate: float, n: int = 400, n_classes: int = 4, seed: int = 0) -> list[Client]:
+    """Return ten clients of which the first mistake every class for the next one with this rate."""
+    random, made = np.random.default_rng(seed), []
+    for k, (features, _, true) in enumerate(clients([0.0] * 10, n, n_classes, seed)):
+        is_wrong = random.random(n) < (rate if k < n_noisy else 0.0)
+        made.append((features, np.where(is_wrong, (true + 1) % n_classes, true), true))
+    return made
+
+
+@pytest.mark.parametrize("n_noisy", [1, 5, 8])
+def test_noise_that_most_clients_share_is_not_taken_for_the_truth(n_noisy: int) -> None:
+    federation = shared(n_noisy, 0.4)
+    rates = rates_of(federation)
+    assert split_by_noise_rates(rates).noisy == tuple(str(k) for k in range(n_noisy))
+    for (_, given_labels, true), rate in zip(federation, rates.values(), strict=True):
+        assert rate is not None and rate.rate == pytest.approx((given_labels != true).mean(), abs=0.06)
 
 
 def test_a_standard_error_shrinks_with_the_samples_and_is_about_right() -> None:
@@ -114,8 +134,23 @@ def test_the_first_pass_trusts_everybody_unless_two_groups_are_convincing() -> N
     assert [k for k, trust in apart.items() if trust] == ["0", "1", "2"]
 
 
+def test_it_searches_with_enough_samples_for_the_features_only() -> None:
+    def beliefs(samples_per_feature: float) -> list[str]:
+        asked = []
+
+        def ask(trust: object, temperature: object, belief: Belief) -> dict[str, NoiseRate | None]:
+            asked.append(belief.name)
+            return {"a": rate_of(0.0), "b": rate_of(0.3)}
+
+        judge_each_other(ask, dict.fromkeys("ab", OffDiagonal(0.5, 0.3, 4)), samples_per_feature)
+        return asked
+
+    assert beliefs(8.0) == ["search", "search", "verdict"]  # the second pass changes nothing
+    assert beliefs(7.9) == ["careful", "careful"]
+
+
 def test_later_passes_trust_by_rate() -> None:
-    assert trust_by_rate({"a": rate_of(0.0), "b": rate_of(0.5), "c": None}) == {"a": 1.0, "b": 0.0625, "c": 1.0}
+    assert trust_by_rate({"a": rate_of(0.0), "b": rate_of(0.5), "c": None}) == {"a": 1.0, "b": 0.5**8, "c": 1.0}
 
 
 def test_a_single_client_has_nobody_to_be_judged_by() -> None:
