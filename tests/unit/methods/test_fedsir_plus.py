@@ -83,8 +83,8 @@ def test_stage_one_judges_everybody_by_the_others_under_one_model() -> None:
     assert set(fed.asked["judge"].each) == set("abcd")
     judged = [page for page in fed.pages if page.task == "judge"]
     assert [page.task for page in fed.pages] == ["identify", "describe", *(page.task for page in judged)]
-    # The second pass changes nothing. For a search there are too few samples.
-    assert [page.payload["belief"] for page in judged] == ["careful", "careful"]
+    # The second search changes nothing, so the verdict comes.
+    assert [page.payload["belief"] for page in judged] == ["search", "search", "verdict"]
     assert fed.values["noise_rate_by_client"] == {"a": 0.01, "b": 0.6, "c": 0.01, "d": 0.6}
     assert state.model["w"].tolist() == [1.0]  # the clean clients' average
     assert "note" not in fed.values
