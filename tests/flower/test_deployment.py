@@ -2,7 +2,6 @@
 
 import csv
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from three_on_a_grid import NOISY, SETTINGS, WORDS, Federation
 
 from fedsir.data.source import Source
-from fedsir.deployment import server as server_module
 from fedsir.deployment.app_config import ServerConfig, read_app_config, server_keys
 from fedsir.deployment.new_app import write_app
 from fedsir.deployment.server import serve
@@ -23,61 +22,7 @@ from fedsir.deployment.site_folder import write_site
 from fedsir.engines.flower.records import answer_records, read_answer, read_call
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError, DataError
-from fedsir.runs.config import RunConfig, flat, parse_config
-from loopback_grid import LoopbackGrid
-
-WORDS = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-NOISY = "mill"
-SETTINGS: dict[str, Any] = {
-    "rounds": 2,
-    "model": {"name": "small_cnn", "weights": "none"},
-    "method": {
-        "name": "fedsir",
-        "batch_size": 16,
-        "lr": 0.003,
-        "identify": {"epochs": 4, "lr": 0.003, "min_class_samples": 2},
-        "relabel": {"every": 1, "min_samples": 2, "rule": "direction"},
-    },
-}
-
-
-class Federation:
-    """Three sites in folders, and a server that can be started again and again."""
-
-    def __init__(self, folder: Path, digits: Source) -> None:
-        self.folder, self.digits = folder, digits
-        self.app = site_app("fedsir", __file__)
-        self.grid = LoopbackGrid(self.app, 0)
-        for k, name in enumerate(("hill", NOISY, "lake")):
-            self.add(name, range(100 * k, 100 * k + 100))
-
-    def add(self, name: str, rows: range, classes: Any = WORDS) -> Path:
-        images, labels = self.digits.images[self.digits.train_rows[rows]], self.digits.train_labels[rows]
-        if name == NOISY:
-            labels = (labels + np.random.default_rng(0).integers(0, 10, len(labels))) % 10
-        self.folder.mkdir(exist_ok=True)
-        np.savez(self.folder / f"{name}.npz", images=images[:, 0], labels=classes[labels])
-        site = self.folder / name
-        write_site(site, name, self.folder / f"{name}.npz", superlink="localhost:1", ca=None)
-        self.grid.nodes[len(self.grid.nodes) + 1] = {"site": str(site)}
-        return site
-
-    def serve(self, **server: Any) -> dict[str, Any]:
-        settings = {"run_dir": str(self.folder / "run"), "wait": 0.1, "timeout": 5.0, "min_sites": 3}
-        return serve(self.grid, ServerConfig(**{**settings, **server}), self.config())
-
-    def config(self) -> RunConfig:
-        return parse_config(SETTINGS)
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def sites(tmp_path: Path, digits: Source, monkeypatch: pytest.MonkeyPatch) -> Federation:
-    monkeypatch.setattr(server_module, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    return Federation(tmp_path / "federation", digits)
+from fedsir.runs.config import flat, parse_config
 
 
 def test_the_bad_site_is_named_and_its_labels_are_repaired_on_its_disk(sites: Federation) -> None:

@@ -67,7 +67,7 @@ def server_app(method: str, app_file: str) -> ServerApp:
         except FedsirError as problem:
             _say(f"stopped: {problem}")
             print(RESULT + json.dumps({"error": str(problem)}), flush=True)
-            raise SystemExit(2) from None
+            raise  # on SystemExit Flower would hand on neither these lines nor that the run has failed
 
     return app
 
