@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,14 @@ from three_on_a_grid import NOISY, SETTINGS, WORDS, Federation
 from fedsir.data.source import Source
 from fedsir.deployment.app_config import ServerConfig, read_app_config, server_keys
 from fedsir.deployment.new_app import write_app
-from fedsir.deployment.server import serve
+from fedsir.deployment.server import lasting, serve
 from fedsir.deployment.site import site_app
 from fedsir.deployment.site_data import load_site_data, read_site
 from fedsir.deployment.site_folder import write_site
 from fedsir.engines.flower.records import answer_records, read_answer, read_call
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError, DataError
+from fedsir.methods.registry import known_methods
 from fedsir.runs.config import flat, parse_config
 
 
@@ -213,8 +215,6 @@ def test_the_quick_copy_is_the_data(sites: Federation) -> None:
 def test_an_app_has_every_setting(tmp_path: Path) -> None:
     config = parse_config({**SETTINGS, "data": {"noisy_clients": ["1", "2"]}})
     write_app(tmp_path / "my App", config)
-    import tomllib
-
     project = tomllib.loads((tmp_path / "my App" / "pyproject.toml").read_text())
     table = dict(flat(project["tool"]["flwr"]["app"]["config"]))
     assert table.keys() >= server_keys().keys()
@@ -223,6 +223,39 @@ def test_an_app_has_every_setting(tmp_path: Path) -> None:
     assert found == config
     assert server == ServerConfig(run_dir=str(tmp_path / "my App" / "run"))
     assert project["project"]["name"] == "my-app"
+
+
+def test_the_code_of_a_method_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower unpacks an app that has changed into another folder, and a run that goes on must find the same file."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    files = [tmp_path / name / "mine.py" for name in ("app.1", "app.2", "app.3")]
+    for file, code in zip(files, ("x = 1", "x = 1", "x = 2"), strict=True):
+        file.parent.mkdir()
+        file.write_text(code)
+    first, second, changed = (lasting(f"{file}:Mine") for file in files)
+    assert first == second != changed
+    assert Path(first.removesuffix(":Mine")).read_text() == "x = 1"
+    assert lasting("fedsir") == "fedsir"
+
+
+def test_a_run_stays_at_the_server(tmp_path: Path) -> None:
+    """Flower packs what it finds in an app's folder and sends it to every site."""
+    from flwr.cli.build import build_fab_from_disk
+
+    write_app(tmp_path / "app", parse_config({"method": {"name": "fedavg"}}))
+    before = build_fab_from_disk(tmp_path / "app")
+    (tmp_path / "app" / "run").mkdir()
+    (tmp_path / "app" / "run" / "config.toml").write_text("x = 1")
+    assert build_fab_from_disk(tmp_path / "app") == before
+
+
+@pytest.mark.parametrize("name", sorted(known_methods()))
+def test_every_method_makes_an_app(tmp_path: Path, name: str) -> None:
+    config = parse_config({"method": {"name": name}, "data": {"public": "held-out"}})
+    write_app(tmp_path / "app", config)
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert read_app_config(dict(flat(project["tool"]["flwr"]["app"]["config"])), name)[1] == config
+    assert site_app(name, str(tmp_path / "app"))._registered_funcs.keys() >= {"query.whoami", "evaluate.held_out"}
 
 
 def test_a_method_of_ones_own_is_copied(tmp_path: Path) -> None:
