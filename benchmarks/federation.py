@@ -11,10 +11,10 @@ import numpy as np
 
 from fedsir.data.federation import FederatedData, GroundTruth
 from fedsir.data.preprocessing import Preprocessing
+from fedsir.engines.choice import engine_opener
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.federation import EngineFederation
-from fedsir.engines.local import local_engine
 from fedsir.methods.base import AnyMethod
 from fedsir.methods.registry import method_class
 from fedsir.methods.replies import Weights
@@ -55,12 +55,13 @@ def opened(
     workers: int,
     participation: float = 1.0,
     settings: dict[str, Any] | None = None,
+    engine_name: str = "local",
 ) -> Iterator[tuple[AnyMethod, EngineFederation, Weights]]:
-    """Open a local engine on `data`: the method, its federation, and the initial model."""
+    """Open an engine on `data`: the method, its federation, and the initial model."""
     config = parse_config({"rounds": 100, "method": {"name": method, **(settings or {})}, "model": {"name": model}})
     first = initial_model(config.model, data, seed=0, data_dir=Path())
     chosen = method_class(method)(config.method)
-    engine = local_engine(HostSpec(chosen, first.module, 0, "cpu", ClientStore.of(data)), workers)
+    engine = engine_opener(engine_name, workers)(HostSpec(chosen, first.module, 0, "cpu", ClientStore.of(data)))
     with contextlib.closing(engine):
         fed = EngineFederation(
             engine,

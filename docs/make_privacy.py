@@ -7,7 +7,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -61,6 +61,28 @@ without the fields that may be left out to one with all of them.
 ## By method
 
 "The server sends" names what goes down to the client with the task.
+"""
+
+SENDING_LESS = """\
+## Sending less
+
+Two settings of FedSIR's keep more with the client; both may be set for any preset.
+
+**`method.share = "minimal"`** sends only what the server computes with. Losses, and how many labels were corrected,
+only tell how training goes: they stay. So does the model that a client has trained in Stage I, until the server knows
+that the client is clean; that of a noisy client never leaves. Clean clients are then asked for it (`hand_over`). The
+run ends in the same model. Residual subspaces leave only where somebody looks at them: not with
+`relabel.rule = "direction"` if `kd.on = "all"`. With `relabel.weight = "count"` the gaps and shares of singular values
+are zeros. `split = "rates"` of the preset plus needs every client's model. The table has bytes.
+
+**`method.min_class_samples = 20`** keeps a class of which a client has fewer samples than that to itself: it leaves
+neither as a direction nor as a residual subspace, is in no sum of features, in no count, and in no pair of classes. To
+the server it looks like a class that the client lacks. The message keeps its size. What leaves of all classes together
+still does: the model, the number of samples, and in Stage I the two numbers that the classes' similarities amount to,
+for which `identify.min_class_samples` says which classes count. Pruning has this setting, too.
+
+With the default, 1, a class of a single sample leaves as a direction, which is that sample's feature vector up to its
+length: set it higher where that matters.
 """
 
 
@@ -156,12 +178,16 @@ def _dtype(inner: Any, shape: Shape, meaning: str) -> torch.dtype:
     return torch.from_numpy(np.zeros(0, scalar)).dtype
 
 
-def message_bytes(declared: type[Reply], example: Example, *, is_full: bool) -> int:
-    """Return the size on the wire of a reply with all its fields, or without those that may be left out."""
+def message_bytes(declared: type[Reply], example: Example, *, is_full: bool, absent: Collection[str] = ()) -> int:
+    """Return the size on the wire of a reply with all fields but `absent`, or without those that may be left out."""
     tree: dict[str, Any] = {}
     may_stay = {field.name for field in dataclasses.fields(declared) if replies.STAYS in field.metadata}
     for field in fields_of(declared, example):
         *path, name = field.name.split(".")
+        if (path or [name])[0] in absent:
+            if (path or [name])[0] not in may_stay:
+                tree[(path or [name])[0]] = None
+            continue
         if not is_full and (path or [name])[0] in may_stay:
             continue
         node = tree
@@ -195,6 +221,36 @@ def _told(task: Callable[..., Any]) -> str:
     return " ".join((inspect.getdoc(task) or "").split())
 
 
+# What of a reply is not there whatever `share` says, by preset.
+NOT_THERE = {
+    "authors": {"identify": ("pairs",), "train_clean": ("moments",), "train_noisy": ("noise_rate", "doubt")},
+    "paper": {"identify": ("pairs",), "train_clean": ("moments",), "train_noisy": ("noise_rate", "doubt")},
+    "plus": {"identify": ("pairs",), "train_clean": ("spectra",)},
+}
+
+
+def _minimal(example: Example) -> Iterator[str]:
+    """Yield the table of what `share = "minimal"` keeps back in each preset."""
+    yield "| preset | task | stays with the client | `all` | `minimal` |"
+    yield "|---|---|---|---|---|"
+    for preset, not_there in NOT_THERE.items():
+        config = FedSIRConfig(name="fedsir", preset=preset, share="minimal")
+        for task, stays in config.stays.items():
+            reply = reply_type(method_class("fedsir").tasks()[task])
+            absent = not_there.get(task, ())
+            before, after = (
+                message_bytes(reply, example, is_full=True, absent=names) for names in (absent, (*absent, *stays))
+            )
+            if task == "hand_over":
+                before, stays = 0, ()
+                if not config.hands_over:
+                    continue
+            kept = ", ".join(f"`{name}`" for name in stays if name not in absent)
+            size = f"{before:,}" if before else "not asked"
+            yield f"| {preset} | `{task}` | {kept or '–'} | {size} | {after:,} |"
+    yield ""
+
+
 def page(example: Example) -> str:
     """Return the text of the page."""
     parts = [
@@ -215,6 +271,7 @@ def page(example: Example) -> str:
             cells = (f"`{task_name}`", _told(task), _sent_down(task), link, _sizes(reply, example))
             parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
+    parts += [SENDING_LESS, *_minimal(example)]
     parts.append("## Replies\n")
     for name, reply in sorted(declared.items()):
         parts += [f"### {name}\n", (inspect.getdoc(reply) or "").split("\n\n")[0] + "\n"]

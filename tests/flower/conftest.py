@@ -15,7 +15,10 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 if TYPE_CHECKING:
     from five_on_a_grid import OnGrid
+    from three_on_a_grid import Federation
     from watched_machine import Watched
+
+    from fedsir.data.source import Source
 
 
 @pytest.fixture
@@ -24,6 +27,18 @@ def on_grid(deal: Callable[..., Any], tmp_path: Path) -> "OnGrid":
     from five_on_a_grid import CLIENTS, OnGrid
 
     return OnGrid(deal({client: range(5 * k, 5 * k + 5) for k, client in enumerate(CLIENTS)}), tmp_path / "sites")
+
+
+@pytest.fixture
+def sites(tmp_path: Path, digits: "Source", monkeypatch: pytest.MonkeyPatch) -> "Federation":
+    """Three real sites and a server, without waiting."""
+    from three_on_a_grid import Federation
+
+    from fedsir.deployment import server
+
+    monkeypatch.setattr(server, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    return Federation(tmp_path / "federation", digits)
 
 
 @pytest.fixture

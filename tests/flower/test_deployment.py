@@ -2,7 +2,7 @@
 
 import csv
 import json
-import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,73 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from three_on_a_grid import NOISY, SETTINGS, WORDS, Federation
 
 from fedsir.data.source import Source
-from fedsir.deployment import server as server_module
 from fedsir.deployment.app_config import ServerConfig, read_app_config, server_keys
 from fedsir.deployment.new_app import write_app
-from fedsir.deployment.server import serve
+from fedsir.deployment.server import lasting, serve
 from fedsir.deployment.site import site_app
 from fedsir.deployment.site_data import load_site_data, read_site
 from fedsir.deployment.site_folder import write_site
 from fedsir.engines.flower.records import answer_records, read_answer, read_call
 from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError, DataError
-from fedsir.runs.config import RunConfig, flat, parse_config
-from loopback_grid import LoopbackGrid
-
-WORDS = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-NOISY = "mill"
-SETTINGS: dict[str, Any] = {
-    "rounds": 2,
-    "model": {"name": "small_cnn", "weights": "none"},
-    "method": {
-        "name": "fedsir",
-        "batch_size": 16,
-        "lr": 0.003,
-        "identify": {"epochs": 4, "lr": 0.003, "min_class_samples": 2},
-        "relabel": {"every": 1, "min_samples": 2, "rule": "direction"},
-    },
-}
-
-
-class Federation:
-    """Three sites in folders, and a server that can be started again and again."""
-
-    def __init__(self, folder: Path, digits: Source) -> None:
-        self.folder, self.digits = folder, digits
-        self.app = site_app("fedsir", __file__)
-        self.grid = LoopbackGrid(self.app, 0)
-        for k, name in enumerate(("hill", NOISY, "lake")):
-            self.add(name, range(100 * k, 100 * k + 100))
-
-    def add(self, name: str, rows: range, classes: Any = WORDS) -> Path:
-        images, labels = self.digits.images[self.digits.train_rows[rows]], self.digits.train_labels[rows]
-        if name == NOISY:
-            labels = (labels + np.random.default_rng(0).integers(0, 10, len(labels))) % 10
-        self.folder.mkdir(exist_ok=True)
-        np.savez(self.folder / f"{name}.npz", images=images[:, 0], labels=classes[labels])
-        site = self.folder / name
-        write_site(site, name, self.folder / f"{name}.npz", superlink="localhost:1", ca=None)
-        self.grid.nodes[len(self.grid.nodes) + 1] = {"site": str(site)}
-        return site
-
-    def serve(self, **server: Any) -> dict[str, Any]:
-        settings = {"run_dir": str(self.folder / "run"), "wait": 0.1, "timeout": 5.0, "min_sites": 3}
-        return serve(self.grid, ServerConfig(**{**settings, **server}), self.config())
-
-    def config(self) -> RunConfig:
-        return parse_config(SETTINGS)
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def sites(tmp_path: Path, digits: Source, monkeypatch: pytest.MonkeyPatch) -> Federation:
-    monkeypatch.setattr(server_module, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    return Federation(tmp_path / "federation", digits)
+from fedsir.methods.registry import known_methods
+from fedsir.runs.config import flat, parse_config
 
 
 def test_the_bad_site_is_named_and_its_labels_are_repaired_on_its_disk(sites: Federation) -> None:
@@ -268,8 +215,6 @@ def test_the_quick_copy_is_the_data(sites: Federation) -> None:
 def test_an_app_has_every_setting(tmp_path: Path) -> None:
     config = parse_config({**SETTINGS, "data": {"noisy_clients": ["1", "2"]}})
     write_app(tmp_path / "my App", config)
-    import tomllib
-
     project = tomllib.loads((tmp_path / "my App" / "pyproject.toml").read_text())
     table = dict(flat(project["tool"]["flwr"]["app"]["config"]))
     assert table.keys() >= server_keys().keys()
@@ -278,6 +223,39 @@ def test_an_app_has_every_setting(tmp_path: Path) -> None:
     assert found == config
     assert server == ServerConfig(run_dir=str(tmp_path / "my App" / "run"))
     assert project["project"]["name"] == "my-app"
+
+
+def test_the_code_of_a_method_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower unpacks an app that has changed into another folder, and a run that goes on must find the same file."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    files = [tmp_path / name / "mine.py" for name in ("app.1", "app.2", "app.3")]
+    for file, code in zip(files, ("x = 1", "x = 1", "x = 2"), strict=True):
+        file.parent.mkdir()
+        file.write_text(code)
+    first, second, changed = (lasting(f"{file}:Mine") for file in files)
+    assert first == second != changed
+    assert Path(first.removesuffix(":Mine")).read_text() == "x = 1"
+    assert lasting("fedsir") == "fedsir"
+
+
+def test_a_run_stays_at_the_server(tmp_path: Path) -> None:
+    """Flower packs what it finds in an app's folder and sends it to every site."""
+    from flwr.cli.build import build_fab_from_disk
+
+    write_app(tmp_path / "app", parse_config({"method": {"name": "fedavg"}}))
+    before = build_fab_from_disk(tmp_path / "app")
+    (tmp_path / "app" / "run").mkdir()
+    (tmp_path / "app" / "run" / "config.toml").write_text("x = 1")
+    assert build_fab_from_disk(tmp_path / "app") == before
+
+
+@pytest.mark.parametrize("name", sorted(known_methods()))
+def test_every_method_makes_an_app(tmp_path: Path, name: str) -> None:
+    config = parse_config({"method": {"name": name}, "data": {"public": "held-out"}})
+    write_app(tmp_path / "app", config)
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert read_app_config(dict(flat(project["tool"]["flwr"]["app"]["config"])), name)[1] == config
+    assert site_app(name, str(tmp_path / "app"))._registered_funcs.keys() >= {"query.whoami", "evaluate.held_out"}
 
 
 def test_a_method_of_ones_own_is_copied(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from three_sites import Machine, write_certificates, write_data
 
-WITHIN = 400.0  # seconds for anything: processes start slowly on a busy machine
+WITHIN = 1500.0  # seconds for anything: processes start slowly on a busy machine, and a wait ends when it can
 
 
 class Watched(Machine):
@@ -34,6 +34,37 @@ class Watched(Machine):
     def lines(self) -> list[dict[str, Any]]:
         path = self.folder / "app" / "run" / "metrics.jsonl"
         return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+
+    def result(self) -> dict[str, Any] | None:
+        path = self.folder / "app" / "run" / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def wait_for_file(self, name: str) -> None:
+        self.wait_for(f"{name} is there", lambda: (self.folder / name).exists())
+
+    def let_go(self, t: int) -> None:
+        """Let a client go on that the method `Held` or `Naughty` keeps waiting."""
+        (self.folder / f"go-{t}").touch()
+
+    def make_twin(self, site: str) -> None:
+        """Start another site that says it is `site`, with a key of its own."""
+        self.run(
+            *("fedsir", "flower", "site", "--data", f"{site}.npz", "--client-id", site, "--out", "site-twin"),
+            *("--superlink", f"127.0.0.1:{self.port}", "--ca", "ca.crt"),
+        )
+        self.register("twin")
+        self.start_site("twin")
+
+    def bring_back(self, site: str, is_back: Any) -> None:
+        """Start a site again and again: with its key, Flower lets it in once its heartbeat was missed."""
+
+        def is_so() -> bool:
+            process = self.started.get(f"site-{site}")
+            if process is None or process.poll() is not None:
+                self.start_site(site)
+            return bool(is_back())
+
+        self.wait_for(f"{site} is back", is_so)
 
     def wait_for(self, what: str, is_so: Any) -> None:
         ends = time.monotonic() + WITHIN

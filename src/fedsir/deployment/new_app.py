@@ -73,6 +73,8 @@ def write_app(folder: Path, config: RunConfig) -> Path:
     (inside / "server_app.py").write_text(SERVER.format(**words), encoding="utf-8")
     (inside / "client_app.py").write_text(CLIENT.format(**words), encoding="utf-8")
     (folder / "README.md").write_text(README.format(**words), encoding="utf-8")
+    # Else Flower would send the run's own files, who was how good among them, to every site with the app.
+    (folder / ".gitignore").write_text("run/\n", encoding="utf-8")
     settings = {key: value for key, value in config.tree().items() if key not in NOT_OURS}
     settings["method"] = {**settings["method"], "name": method}
     own = server_keys() | {"run-dir": str((folder / "run").resolve())}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.torch
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedsir.data.directory import data_directory
@@ -21,16 +20,15 @@ from fedsir.data.naming import natural_order
 from fedsir.data.source import load_source
 from fedsir.deployment.agreement import Agreement, agree, fault_of_note
 from fedsir.deployment.app_config import ServerConfig, method_in, read_app_config
-from fedsir.deployment.site import HELD_OUT
-from fedsir.engines.base import Call
+from fedsir.deployment.held_out import HeldOutTest
 from fedsir.engines.client_host import ClientHost, HostSpec
 from fedsir.engines.device_settings import prepared
 from fedsir.engines.flower.grid import GridEngine, Link
-from fedsir.engines.flower.records import bytes_record, call_records, read_note
-from fedsir.engines.flower.roster import GridError, Present, Roster, push, replies
+from fedsir.engines.flower.roster import GridError, Present, Roster
+from fedsir.engines.flower.site_memory import write_whole
 from fedsir.engines.flower.virtual import VirtualEngine
-from fedsir.engines.wire import encode
 from fedsir.errors import ConfigError, FedsirError
+from fedsir.methods import method_file
 from fedsir.methods.registry import method_class
 from fedsir.methods.reply_check import Form
 from fedsir.models.initial import initial_model
@@ -60,16 +58,32 @@ def server_app(method: str, app_file: str) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        where = method_in(Path(app_file).resolve().parent, method)
+        where = lasting(method_in(Path(app_file).resolve().parent, method))
         try:
             server, config = read_app_config(context.run_config, where)
             serve(grid, server, config)
         except FedsirError as problem:
             _say(f"stopped: {problem}")
             print(RESULT + json.dumps({"error": str(problem)}), flush=True)
-            raise SystemExit(2) from None
+            # On SystemExit Flower would hand on neither these lines nor that the run has failed.
+            raise problem.with_traceback(None) from None
 
     return app
+
+
+def lasting(method: str) -> str:
+    """Return where a method's code will be the next time, too, for a run that goes on must name the same file.
+
+    Flower unpacks an app into a folder of another name once anything in the app has changed.
+    """
+    if not method_file.is_in_file(method):
+        return method
+    file = Path(method.rpartition(":")[0])
+    code = file.read_bytes()
+    copy = flower_home().absolute() / "fedsir-methods" / hashlib.sha256(code).hexdigest()[:16] / file.name
+    if not copy.exists():
+        write_whole(copy, code)
+    return f"{copy}:{method_file.class_name(method)}"
 
 
 def serve(grid: Grid, server: ServerConfig, config: RunConfig) -> dict[str, Any]:
@@ -88,23 +102,25 @@ def serve(grid: Grid, server: ServerConfig, config: RunConfig) -> dict[str, Any]
 
 def _gather(roster: Roster, server: ServerConfig) -> dict[str, Present]:
     """Wait until enough sites are there; if that takes too long, say who is missing."""
-    ends, said = time.monotonic() + server.wait, -1
+    ends, said, said_of = time.monotonic() + server.wait, -1, set[int]()
     while True:
-        present = roster.look()
+        present, named = roster.look(), server.named_sites
+        there = [client for client in natural_order(present) if not named or client in named]
         n_nodes = {int(found.note["n_nodes"]) for found in present.values() if "n_nodes" in found.note}
-        wanted = max(n_nodes) if n_nodes else max(server.min_sites, len(server.named_sites))
-        if len(present) >= wanted:
+        wanted = max(n_nodes) if n_nodes else max(server.min_sites, len(named))
+        if len(there) >= wanted or (n_nodes and len(present) >= wanted):
             return present
-        for node, why in roster.refused.items():
-            _say(f"node {node} cannot take part: {why}")
-        if len(present) != said:
-            said = len(present)
-            _say(f"{said} of {wanted} sites are there: {', '.join(natural_order(present)) or 'nobody'}")
+        for node in roster.refused.keys() - said_of:
+            said_of.add(node)
+            _say(f"node {node} cannot take part: {roster.refused[node]}")
+        if len(there) != said:
+            said = len(there)
+            _say(f"{said} of {wanted} sites are there: {', '.join(there) or 'nobody'}")
         if time.monotonic() >= ends:
-            if server.check or len(present) >= server.min_sites:
+            if server.check or len(there) >= server.min_sites:
                 return present
             raise GridError(
-                f"{len(present)} of at least {server.min_sites} sites came within {server.wait:g} s. Start more sites, "
+                f"{len(there)} of at least {server.min_sites} sites came within {server.wait:g} s. Start more sites, "
                 "lower min-sites, or raise wait."
             )
         time.sleep(LOOK_EVERY)
@@ -163,6 +179,7 @@ class _Deployed:
             )
         self._grid, self._roster, self._server, self._config = grid, roster, server, config
         self._present = present
+        self._refusals: dict[str, str] = {}  # those in metrics.jsonl
         self._folder = RunFolder(Path(server.run_dir) if server.run_dir else flower_home() / default_out(config))
 
     def run(self) -> dict[str, Any]:
@@ -173,8 +190,6 @@ class _Deployed:
                 return finished
             agreement = self._agreement()
             self._roster.only(agreement.fault)
-            for node, why in self._roster.refused.items():
-                _say(f"node {node} cannot take part: {why}")
             return self._run(agreement, agreement.data(self._test_set(agreement)))
 
     def _agreement(self) -> Agreement:
@@ -182,7 +197,8 @@ class _Deployed:
         path = self._folder.path / "agreement.json"
         if path.exists():
             return Agreement.from_json(json.loads(path.read_text(encoding="utf-8")))
-        agreement = agree(self._present, self._server.named_sites)
+        named = self._server.named_sites
+        agreement = agree({k: found for k, found in self._present.items() if not named or k in named}, named)
         self._folder.write_json("agreement.json", agreement.to_json())
         return agreement
 
@@ -233,7 +249,7 @@ class _Deployed:
             participation=config.participation,
             dropout=config.dropout,
             open_engine=open_engine,
-            listeners=(_Tester(link, lambda: opened[-1], config.evaluate_every), self._record, _say_round),
+            listeners=(HeldOutTest(link, lambda: opened[-1], config.evaluate_every), self._record, _say_round),
             begin_after=begin_after,
             spill_folder=folder.path,
         ) as simulation:
@@ -252,6 +268,10 @@ class _Deployed:
         return found
 
     def _record(self, step: Step) -> None:
+        refusals = self._roster.refusals()
+        new = {who: why for who, why in refusals.items() if self._refusals.get(who) != why}
+        if new:
+            step.metrics["refused"], self._refusals = new, refusals
         self._folder.append_metrics(step.metrics)
         content = checkpoint.to_bytes(step.simulation.snapshot(), self._config.sha256)
         self._folder.write_checkpoint(step.round, content)
@@ -286,7 +306,7 @@ class _Deployed:
             "left_out": [
                 {"round": line["round"], "client": client, "reason": reason}
                 for line in lines
-                for client, reason in line["failures"].items()
+                for client, reason in [*line["failures"].items(), *line.get("refused", {}).items()]
             ],
             "class_names": list(simulation.data.class_names),
             "bytes_up": sum(line["bytes_up"] for line in lines),
@@ -297,52 +317,6 @@ class _Deployed:
         }
         folder.write_json("result.json", result)
         return result
-
-
-@dataclass(frozen=True)
-class _Tester:
-    """Asks each site how many of the images it held out the model gets right; a listener of the loop."""
-
-    link: Link
-    engine: Callable[[], GridEngine]
-    every: int
-
-    def __call__(self, step: Step) -> None:
-        simulation = step.simulation
-        if step.round % self.every and step.round != simulation.rounds:
-            return
-        link, record = self.link, bytes_record(encode(step.state.model))
-        client_of: dict[int, str] = {}
-        messages = []
-        for client, found in link.roster.look().items():
-            order = self.engine().order(Call(client, "held_out", step.round, b""))
-            messages.append(Message(call_records(order, record, encode({})), found.node, HELD_OUT))
-            client_of[found.node] = client
-        sent = {m.metadata.message_id: client_of[m.metadata.dst_node_id] for m in push(link.grid, messages)}
-        right: dict[str, tuple[int, int]] = {}
-        for reply in replies(link.grid, sent, link.timeout, link.check):
-            note = {} if reply.has_error() else _counts(reply)
-            if note:
-                right[sent[reply.metadata.reply_to_message_id]] = (note["n_right"], note["n"])
-        n = sum(total for _, total in right.values())
-        order_of = simulation.data.clients
-        step.metrics["accuracy_by_site"] = {k: right[k][0] / right[k][1] for k in order_of if k in right}
-        if n:
-            step.metrics["accuracy"], step.metrics["n_tested"] = sum(k for k, _ in right.values()) / n, n
-        if len(simulation.data.test_labels) and not simulation.method.is_personal:
-            is_right = simulation.test_predictions() == simulation.data.test_labels
-            step.metrics["test_accuracy"] = float(is_right.mean())
-
-
-def _counts(reply: Message) -> dict[str, int]:
-    """Return what a site counted; nothing of a site that could not test, or that makes no sense."""
-    try:
-        note = read_note(reply.content)
-        n_right, n = note["n_right"], note["n"]
-    except (LookupError, TypeError, ValueError):
-        return {}
-    is_count = type(n_right) is int and type(n) is int and 0 <= n_right <= n and n > 0
-    return {"n_right": n_right, "n": n} if is_count else {}
 
 
 def flower_home() -> Path:
@@ -356,6 +330,8 @@ def _say_round(step: Step) -> None:
     _say(f"round {step.round}{tested}  seconds {step.metrics['seconds']:.1f}")
     for client, why in step.metrics["failures"].items():
         _say(f"  left out {client}: {why}")
+    for client, why in step.metrics.get("refused", {}).items():
+        _say(f"  refused {client}: {why}")
     if step.round == 0 and step.split is not None:
         _say(f"  noisy: {', '.join(step.split.noisy) or 'nobody'}; clean: {', '.join(step.split.clean)}")
 

@@ -30,16 +30,15 @@ if TYPE_CHECKING:
 
     from fedsir.methods.base import Client, Federation
     from fedsir.methods.fedsir import Taught
-    from fedsir.methods.fedsir_settings import Relabel
+    from fedsir.methods.fedsir_settings import FedSIRConfig
 
 
-def taught(config: Relabel, client: Client, module: nn.Module) -> dict[str, ClassMoments]:
+def taught(config: FedSIRConfig, client: Client, module: nn.Module) -> dict[str, ClassMoments]:
     """Return what a clean client sends of its classes, as a field of `Taught`."""
-    del config  # sums have no settings
-    return {"moments": moments_of(client, module)}
+    return {"moments": moments_of(client, module, config.min_class_samples)}
 
 
-def gathered(config: Relabel, from_clean: Mapping[ClientId, Taught], fed: Federation) -> dict[str, Any] | None:
+def gathered(config: FedSIRConfig, from_clean: Mapping[ClientId, Taught], fed: Federation) -> dict[str, Any] | None:
     """Return the discriminant of the clean clients' classes as a payload; None without any."""
     del config
     moments = []
@@ -48,10 +47,13 @@ def gathered(config: Relabel, from_clean: Mapping[ClientId, Taught], fed: Federa
             fed.reject(k, "it sent no sums of its features")
         else:
             moments.append(each)
-    return vars(discriminant(moments)) if moments else None
+    has_classes = any(each.counts.any() for each in moments)
+    return vars(discriminant(moments)) if has_classes else None
 
 
-def corrected(config: Relabel, client: Client, module: nn.Module, references: dict[str, Tensor]) -> dict[str, Tensor]:
+def corrected(
+    config: FedSIRConfig, client: Client, module: nn.Module, references: dict[str, Tensor]
+) -> dict[str, Tensor]:
     """Return what a noisy client remembers of its corrected labels."""
     del config
     given, known = client.data.labels.numpy(), client.state.get("temperature")
@@ -66,11 +68,17 @@ def corrected(config: Relabel, client: Client, module: nn.Module, references: di
     }
 
 
-def moments_of(client: Client, module: nn.Module) -> ClassMoments:
-    """Return sums of the client's features under `module` by GIVEN label, as they travel."""
-    labels = client.data.labels.numpy()
+def moments_of(client: Client, module: nn.Module, min_class_samples: int) -> ClassMoments:
+    """Return sums of the client's features under `module` by GIVEN label, as they travel.
+
+    Samples of a class with fewer than `min_class_samples` are in none of the sums.
+    """
+    labels, n_classes = client.data.labels.numpy(), client.data.n_classes
+    leaves = (np.bincount(labels, minlength=n_classes) >= min_class_samples)[labels]  # (n,)
     parts = (
-        class_moments(features.cpu().numpy(), labels[rows.numpy()], client.data.n_classes)
+        class_moments(
+            features.cpu().numpy()[leaves[rows.numpy()]], labels[rows.numpy()][leaves[rows.numpy()]], n_classes
+        )
         for features, rows in stream_features(client, module)
     )
     return on_the_wire(reduce(ClassMoments.__add__, parts))

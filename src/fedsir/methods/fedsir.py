@@ -6,10 +6,10 @@ Stage I runs once in `start`; Stages II and III run in `round`. The mathematics 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import cast
+from typing import TypeVar, cast
 
 from torch import Tensor, nn
 
@@ -20,12 +20,14 @@ from fedsir.methods.averaging import aggregation_shares, average_by_samples, ave
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, ServerState, client_task
 from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.local_training import Batch, teacher_logits, train_with
-from fedsir.methods.replies import ClientId, Joined, Trained, Weights
-from fedsir.methods.spectral_identification import SpectralIdentification
+from fedsir.methods.replies import ClientId, Joined, Reply, Trained, Weights
+from fedsir.methods.spectral_identification import Identified, SpectralIdentification
 from fedsir.models.weights import weights_of
 from fedsir.stages.bayes import ClassMoments
 from fedsir.stages.relabel import ClassSpectra, fault_of
 from fedsir.stages.train import class_prior, kd_ramp, la_kd_loss, la_loss, logit_adjustment
+
+R = TypeVar("R", bound=Reply)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Taught(Trained):
     moments : sums of features, in rounds that relabel by bayes; none in others
     """
 
-    spectra: ClassSpectra | None
+    spectra: ClassSpectra | None = None
     moments: ClassMoments | None = None
 
     def fault(self) -> str | None:
@@ -53,14 +55,14 @@ class Taught(Trained):
 class Repaired(Trained):
     """A noisy client's model, and how far its labels were corrected.
 
-    n_corrected : how many of its labels are not the given ones
-    n_undecided : for how many samples the two scores name different classes, or no class is probable enough
+    n_corrected : how many of its labels are not the given ones; none where the settings keep it back
+    n_undecided : for how many samples the two scores name different classes, or no class is probable enough; likewise
     noise_rate : estimated share of wrong given labels, in rounds that relabel by bayes; none in others
     doubt : expected share of corrected labels that are still wrong; none before bayes has corrected any
     """
 
-    n_corrected: int
-    n_undecided: int
+    n_corrected: int | None
+    n_undecided: int | None
     noise_rate: float | None = None
     doubt: float | None = None
 
@@ -73,8 +75,11 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
     def start(self, fed: Federation, model: Weights) -> FedSIRState:
         """Stage I: every client sends two numbers; a mixture of two Gaussians splits clean from noisy."""
         split, replies = self.find_noisy_clients(fed, model)
-        # With identify.epochs = 0 nobody has trained.
-        trained = cast(Mapping[ClientId, Trained], Joined(split.clean, replies) if self.config.identify.epochs else {})
+        if self.config.hands_over:
+            trained: Mapping[ClientId, Trained] = Joined(split.clean, fed.ask(self.hand_over, split.clean))
+        else:  # with identify.epochs = 0 nobody has trained
+            first = Joined(split.clean, replies) if self.config.identify.epochs else {}
+            trained = cast(Mapping[ClientId, Trained], first)
         start_model = average_by_samples(trained) if trained else model
         fed.record(loss=mean_loss(trained))
         return FedSIRState(model=start_model, split=split, clean_reference=start_model)
@@ -100,7 +105,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 f"Round {t}: every clean client failed, and noisy ones alone would spoil the model; "
                 f"client {broken[0]}: {fed.failures[broken[0]]}."
             )
-        references = self.stage_two.gathered(self.config.relabel, from_clean, fed) if relabels_now else None
+        references = self.stage_two.gathered(self.config, from_clean, fed) if relabels_now else None
         from_noisy = fed.ask(
             self.train_noisy,
             noisy,
@@ -118,8 +123,8 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             loss_noisy=mean_loss(from_noisy),
             kd_weight=self.kd_weight(t),
             has_relabelled=references is not None,
-            relabelled=sum(reply.n_corrected for reply in from_noisy.values()),
-            undecided=sum(reply.n_undecided for reply in from_noisy.values()),
+            relabelled=_sum_of_known(reply.n_corrected for reply in from_noisy.values()),
+            undecided=_sum_of_known(reply.n_undecided for reply in from_noisy.values()),
             shares=shares,
             **({"noise_rate_by_client": rates} if rates else {}),
         )
@@ -163,11 +168,29 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
     # ------------------------------------------------------------------ on the client
 
     @client_task
+    def identify(self, client: Client, model: Weights) -> Identified:
+        """Train a little, send what class similarities amount to; asked of everybody before round 1."""
+        found = super().identify(client, model)
+        if self.config.hands_over:
+            client.state["first_model"] = found.model
+        return self._shared("identify", found)
+
+    @client_task
+    def hand_over(self, client: Client) -> Trained:
+        """Send the model that Stage I has trained; asked of clean clients before round 1 if share = minimal."""
+        return self._shared("hand_over", Trained(client.state.pop("first_model"), len(client.data), None))
+
+    def _shared(self, task: str, reply: R) -> R:
+        """Return a reply without what stays with the client."""
+        return replace(reply, **dict.fromkeys(self.config.stays.get(task, ())))
+
+    @client_task
     def train_clean(self, client: Client, model: Weights, wants_spectra: bool, spectra_model: Weights | None) -> Taught:
         """Train on the given labels with logit adjustment; asked of the clean participants of every round.
 
         In rounds that relabel, also send class spectra (Algorithm 2).
         """
+        client.state.pop("first_model", None)
         adjustment = self.adjustment(client)
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
@@ -182,8 +205,8 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 behind = client.module(model)
             else:
                 behind = module if spectra_model is None else client.module(spectra_model)
-            taught = self.stage_two.taught(config, client, behind)
-        return Taught(weights_of(module), len(client.data), loss, **({"spectra": None} | taught))
+            taught = self.stage_two.taught(self.config, client, behind)
+        return self._shared("train_clean", Taught(weights_of(module), len(client.data), loss, **taught))
 
     @client_task
     def train_noisy(
@@ -198,9 +221,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
         In rounds that relabel, first correct the labels with the references that came (Algorithm 3).
         """
+        client.state.pop("first_model", None)
         if references is not None:
             behind = client.module(model if clean_reference is None else clean_reference)
-            client.state |= self.stage_two.corrected(self.config.relabel, client, behind, references)
+            client.state |= self.stage_two.corrected(self.config, client, behind, references)
         undecided = client.state.get("is_undecided")
         is_distilled = None if undecided is None or self.config.kd.on == "all" else undecided.to(client.device)
         adjustment = self.adjustment(client)
@@ -227,7 +251,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
         module = client.module(model)
         loss = train_with(self, client, module, loss_of)
-        return Repaired(
+        reply = Repaired(
             weights_of(module),
             len(client.data),
             loss,
@@ -235,6 +259,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             n_undecided=0 if undecided is None else int(undecided.sum()),
             **self._estimates(client, has_relabelled=references is not None),
         )
+        return self._shared("train_noisy", reply)
 
     @staticmethod
     def _estimates(client: Client, *, has_relabelled: bool) -> dict[str, float]:
@@ -254,3 +279,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             labels = client.state.get("label_probabilities", client.labels)
         prior = class_prior(labels, client.data.n_classes)
         return logit_adjustment(prior, config.strength if config.enabled else 0.0).to(client.device)
+
+
+def _sum_of_known(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of what clients tell; None where those that answered keep it to themselves."""
+    told = list(counts)
+    known = [count for count in told if count is not None]
+    return sum(known) if known or not told else None

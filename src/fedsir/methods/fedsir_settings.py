@@ -25,6 +25,9 @@ class Identify(Settings):
 
 
 class SpectralConfig(MethodConfig):
+    min_class_samples: int = Field(
+        1, ge=1, description="classes with fewer samples leave a client neither as direction, subspace nor sum"
+    )
     identify: Identify = Identify()
 
 
@@ -132,10 +135,44 @@ class FedSIRConfig(SpectralConfig):
         "authors",
         description="sets every field where code and paper differ; plus sets ours, which goes beyond both",
     )
+    share: Literal["all", "minimal"] = Field(
+        "all",
+        description="what clients send: also what only tells how training goes (all), or what the server computes with",
+    )
     relabel: Relabel = Relabel()
     la: LogitAdjustment = LogitAdjustment()
     kd: Distillation = Distillation()
     daagg: DistanceAware = DistanceAware()
+
+    @property
+    def stays(self) -> dict[str, tuple[str, ...]]:
+        """Client task → fields of its reply that stay with the client; docs/privacy.md shows it."""
+        if self.share == "all":
+            return {}
+        # Split by noise rates, clients are compared under the mean of all their models.
+        needs_all_models = self.identify.split == "rates"
+        needs_doubt = self.daagg.enabled and self.daagg.weigh_by == "noise_left"
+        return {
+            "identify": ("loss",) if needs_all_models else ("loss", "model"),
+            "hand_over": ("loss",),
+            "train_clean": ("loss",),
+            "train_noisy": (
+                *("loss", "n_corrected", "n_undecided", "noise_rate"),
+                *(() if needs_doubt else ("doubt",)),
+            ),
+        }
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether clients keep the model of Stage I until the server knows that they are clean."""
+        return self.identify.epochs > 0 and "model" in self.stays.get("identify", ())
+
+    @property
+    def sent_residual_rank(self) -> int:
+        """Vectors of each residual subspace that clean clients send; 0 where nobody looks at them."""
+        tells_undecided = self.kd.enabled and self.kd.on == "undecided"
+        is_used = self.relabel.rule in ("residual", "agreement") or tells_undecided
+        return self.relabel.residual_rank if is_used or self.share == "all" else 0
 
     @model_validator(mode="before")
     @classmethod

@@ -34,8 +34,9 @@ class Pruning(SpectralIdentification[SpectralConfig, ServerState]):
 
     @client_task
     def identify(self, client: Client, model: Weights) -> Identified:
-        """Stage I, asked of everybody before round 1; the trained model stays on the client, as nobody needs it."""
-        return replace(super().identify(client, model), model=None)
+        """Stage I, asked of everybody before round 1; the trained model leaves only if split = rates needs it."""
+        found = super().identify(client, model)
+        return found if self.config.identify.split == "rates" else replace(found, model=None)
 
     @client_task
     def train(self, client: Client, model: Weights) -> Trained:

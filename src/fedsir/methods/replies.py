@@ -38,12 +38,12 @@ class Trained(Reply):
 
     model : its weights
     n_samples : how many samples it was trained on
-    loss : mean training loss per sample
+    loss : mean training loss per sample; none where the settings keep it back
     """
 
     model: Weights
     n_samples: int
-    loss: float
+    loss: float | None
 
 
 class Joined(Mapping[ClientId, R]):

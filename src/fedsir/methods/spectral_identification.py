@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import torch
 
 from fedsir.errors import MethodError
@@ -50,8 +51,8 @@ class Identified(Reply):
     energy : mean of their squares, Eq. (4)
     n_usable_classes : how many classes had enough samples
     n_samples : how many samples the client has
-    loss : mean training loss per sample; none without training (identify.epochs = 0)
-    model : the trained weights; none without training, or where the method has no use for them
+    loss : mean training loss per sample; none without training (identify.epochs = 0), or where settings keep it back
+    model : the trained weights; none without training, or where nobody has a use for them yet
     pairs : how alike every two of its classes are; only with identify.split = pairwise
     """
 
@@ -172,13 +173,16 @@ class SpectralIdentification(Method[C, S]):
         directions = class_directions(collected, self.config.identify.min_class_samples)
         found = off_diagonal_stats(class_similarity(directions))
         mean, energy = (None if math.isnan(value) else value for value in (found.mean, found.energy))
-        pairs = pair_similarities(collected, directions) if self.config.identify.split == "pairwise" else None
+        pairs = None
+        if self.config.identify.split == "pairwise":
+            leaves = collected.counts >= self.config.min_class_samples
+            pairs = pair_similarities(collected, np.where(leaves[:, None], directions, np.nan))
         return Identified(mean, energy, found.n_usable_classes, len(client.data), loss, weights, pairs)
 
     @client_task
     def describe(self, client: Client, model: Weights) -> Described:
         """Send sums of features by given label; asked of everybody before round 1 if split = rates."""
-        return Described(moments_of(client, client.module(model)))
+        return Described(moments_of(client, client.module(model), self.config.min_class_samples))
 
     @client_task
     def judge(

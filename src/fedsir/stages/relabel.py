@@ -83,15 +83,18 @@ def dominant_block(singular_values: Array, ratio: float) -> int:
 
 
 def extract_spectra(
-    collected: ClassFeatures, rank: int, variant: ResidualVariant, block_ratio: float = 10.0
+    collected: ClassFeatures, rank: int, variant: ResidualVariant, block_ratio: float = 10.0, min_samples: int = 1
 ) -> ClassSpectra:
-    """Return what a clean client sends, from the features of its classes (Algorithm 2)."""
+    """Return what a clean client sends, from the features of its classes (Algorithm 2).
+
+    Of a class with fewer than `min_samples` samples nothing is in it: it looks like one that the client lacks.
+    """
     n_classes, d = collected.n_classes, collected.n_features
     directions = np.zeros((n_classes, d), np.float32)
     residuals = np.zeros((n_classes, rank, d), np.float32)
     residual_ranks = np.zeros(n_classes, np.int64)
     gaps, leading_shares = np.zeros(n_classes, np.float32), np.zeros(n_classes, np.float32)
-    for label in np.flatnonzero(collected.counts).tolist():
+    for label in np.flatnonzero(collected.counts >= max(min_samples, 1)).tolist():
         spectrum = collected.spectrum(label)
         sigma = spectrum.singular_values
         if not sigma[0] > 0:

@@ -59,3 +59,10 @@ def test_a_client_tells_what_fedsirs_would_but_keeps_its_model(make_client: Call
     own = pruning().identify(make_client(), weights_of(Tiny()))
     assert own == replace(full, model=None)
     assert full.model is not None
+
+
+def test_clients_split_by_noise_rates_send_the_model_that_they_are_compared_under(
+    make_client: Callable[..., Client],
+) -> None:
+    own = pruning(identify={"split": "rates"}).identify(make_client(), weights_of(Tiny()))
+    assert own.model is not None

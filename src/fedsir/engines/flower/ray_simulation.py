@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from ray._private.node import Node
 
 from fedsir.engines import device_settings
 from fedsir.engines.client_host import ClientHost, HostSpec
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0  # seconds for Ray to start its processes, which load torch
 LONGEST_FOLDER = 40  # bytes: Ray puts sockets 64 bytes below it, and the system takes 107
+TRIES, TOO_SLOW = 4, "timed out during startup"  # Ray gives its processes 30 seconds, too few on a busy machine
 RESTARTS = 1000  # of a Ray process that died
 # Seconds, not Ray's 60: after `kill -9` of this process the kernel ends Ray's own processes, but its two agents of the
 # machine first tell a server that is gone, and end only when they no longer try. The server lies on this machine, so
@@ -85,11 +88,15 @@ class SimulationEngine(VirtualEngine):
         settings["logging_level"] = logging.CRITICAL
         if len(os.fsencode(self._folder)) <= LONGEST_FOLDER:
             settings["_temp_dir"] = str(self._folder / "ray")
-        try:
-            self._has_ray = True  # or a part of it
-            ray.init(num_cpus=workers, **settings)
-        except Exception as problem:  # ports, memory, disk: whatever Ray needs and does not get
-            raise GridError(f"engine: Ray cannot start: {said(problem)}") from problem
+        self._has_ray = True  # or a part of it
+        for tries_left in reversed(range(TRIES)):
+            try:
+                ray.init(num_cpus=workers, **settings)
+                return
+            except Exception as problem:  # ports, memory, disk: whatever Ray needs and does not get
+                _end_half_started(problem)
+                if not tries_left or TOO_SLOW not in str(problem):
+                    raise GridError(f"engine: Ray cannot start: {said(problem)}") from problem
 
     def _serve(self, app: ClientApp, handed: Future[Grid], resources: dict[str, Any]) -> None:
         """Run Flower's simulation until the end is called for; nothing of it reaches the terminal."""
@@ -134,6 +141,14 @@ class SimulationEngine(VirtualEngine):
         if self._has_ray:
             ray.shutdown()  # once more where Flower's runtime came so far: that does no harm
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _end_half_started(problem: BaseException) -> None:
+    """End the processes of a Ray that did not come up; Ray itself forgets them until this process ends."""
+    for frame, _ in traceback.walk_tb(problem.__traceback__):
+        node = frame.f_locals.get("self")
+        if isinstance(node, Node):
+            node.kill_all_processes(check_alive=False)  # type: ignore[no-untyped-call]
 
 
 def _resources(device: str, workers: int) -> dict[str, Any]:

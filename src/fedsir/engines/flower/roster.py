@@ -54,6 +54,7 @@ class Roster:
     check: Callable[[], None] = lambda: None  # raises if no answer can come any more
     refused: dict[int, str] = field(default_factory=dict)  # node → why
     _present: dict[ClientId, Present] = field(default_factory=dict)
+    _name_of: dict[int, ClientId] = field(default_factory=dict)  # node → who it says it is
     _asked: set[int] = field(default_factory=set)  # not to be asked again
     _n_asked: Counter[int] = field(default_factory=Counter)
 
@@ -73,6 +74,7 @@ class Roster:
                 self.refused[node] = note
                 continue
             found = Present(str(note.pop("client")), node, note)
+            self._name_of[node] = found.client
             if found.client in self._present:
                 self.refused[node] = f"client {found.client!r} is already connected: two sites have the same client id"
             elif (why := self.accepts(found)) is not None:
@@ -80,6 +82,10 @@ class Roster:
             else:
                 self._present[found.client] = found
         return dict(self._present)
+
+    def refusals(self) -> dict[str, str]:
+        """Return why nodes cannot take part, by the name they give, or by their number if they give none."""
+        return {self._name_of.get(node, f"node {node}"): why for node, why in self.refused.items()}
 
     def only(self, accepts: Callable[[Present], str | None]) -> None:
         """From now on leave out nodes for which `accepts` has a reason."""
