@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def review(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `fedsir audit` wrote.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that `fedsir audit` wrote.", show_default=False)
+    ],
     client: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this client's samples.", show_default=False)
     ] = None,
