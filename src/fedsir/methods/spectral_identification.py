@@ -144,7 +144,7 @@ class SpectralIdentification(Method[C, S]):
             )
             return {k: reply.noise_rate for k, reply in judged.items()}
 
-        per_feature = [sums.counts.sum() / sums.sums.shape[1] for sums in moments.values()]
+        per_feature = sum(float(sums.counts.sum()) / sums.sums.shape[1] for sums in moments.values())
         rates, _ = judge_each_other(ask, {k: replies[k].statistics for k in moments}, per_feature)
         split = split_by_noise_rates(rates, missing=fed.failures)
         known = {k: rate.rate for k, rate in rates.items() if rate is not None}

@@ -8,10 +8,9 @@ all classes together and leaves their directions, so sums of noisy clients still
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from statistics import median
 from typing import Annotated
 
 import numpy as np
@@ -65,8 +64,7 @@ SEARCH, VERDICT = Belief("search", 1.0, 0.05), Belief("verdict", 3.0, 0.3)
 # With few samples for their features, classes of the others are known too badly for a search: symmetric noise only.
 CAREFUL = Belief("careful", math.inf, math.inf, (300.0, math.inf), trust_power=4)
 BELIEFS = {belief.name: belief for belief in (SEARCH, VERDICT, CAREFUL)}
-# Samples for each feature from which it is searched: of all clients together, and of the client in the middle.
-ALL_PER_FEATURE, OWN_PER_FEATURE = 8, 1
+SAMPLES_PER_FEATURE = 8  # of all clients together, from which it is searched; and one for each client
 Ask = Callable[[Mapping[str, float], Temperature, Belief], Mapping[str, "NoiseRate | None"]]
 
 
@@ -110,7 +108,7 @@ def trust_by_rate(rates: Mapping[str, NoiseRate | None], power: int = SEARCH.tru
 
 
 def judge_each_other(
-    ask: Ask, statistics: Mapping[str, OffDiagonal], samples_per_feature: Sequence[float]
+    ask: Ask, statistics: Mapping[str, OffDiagonal], samples_per_feature: float
 ) -> tuple[dict[str, NoiseRate | None], Temperature]:
     """Return every client's noise rate, None where too few samples can be judged, and the common temperature.
 
@@ -119,9 +117,9 @@ def judge_each_other(
     ask : (how much each client counts, what is believed) → noise rates of the clients that answered, each judged by the
         others
     statistics : client → the paper's two numbers
-    samples_per_feature : of each client
+    samples_per_feature : samples of all clients over the number of features
     """
-    is_searched = sum(samples_per_feature) >= ALL_PER_FEATURE and median(samples_per_feature) >= OWN_PER_FEATURE
+    is_searched = samples_per_feature >= max(SAMPLES_PER_FEATURE, len(statistics))
     belief = SEARCH if is_searched else CAREFUL
     rates: dict[str, NoiseRate | None] = {}
     trust, temperature, noisy = first_trust(statistics), UNKNOWN, None
@@ -169,7 +167,7 @@ def judged(
         return rates
 
     n_features = next(iter(clients.values()))[0].shape[1]
-    return judge_each_other(ask, statistics, [len(labels) / n_features for _, labels in clients.values()])
+    return judge_each_other(ask, statistics, sum(len(labels) for _, labels in clients.values()) / n_features)
 
 
 def common_temperature(rates: Iterable[NoiseRate | None]) -> Temperature:

@@ -135,19 +135,20 @@ def test_the_first_pass_trusts_everybody_unless_two_groups_are_convincing() -> N
 
 
 def test_it_searches_with_enough_samples_for_the_features_only() -> None:
-    def beliefs(*samples_per_feature: float) -> list[str]:
+    def beliefs(samples_per_feature: float, n_clients: int = 2) -> list[str]:
         asked = []
 
         def ask(trust: object, temperature: object, belief: Belief) -> dict[str, NoiseRate | None]:
             asked.append(belief.name)
             return {"a": rate_of(0.0), "b": rate_of(0.3)}
 
-        judge_each_other(ask, dict.fromkeys("ab", OffDiagonal(0.5, 0.3, 4)), samples_per_feature)
+        clients = [chr(ord("a") + k) for k in range(n_clients)]
+        judge_each_other(ask, dict.fromkeys(clients, OffDiagonal(0.5, 0.3, 4)), samples_per_feature)
         return asked
 
-    assert beliefs(4.0, 4.0) == ["search", "search", "verdict"]  # the second pass changes nothing
-    assert beliefs(4.0, 3.9) == ["careful", "careful"]  # too few of all
-    assert beliefs(9.0, 0.9, 0.9) == ["careful", "careful"]  # too few of the client in the middle
+    assert beliefs(8.0) == ["search", "search", "verdict"]  # the second pass changes nothing
+    assert beliefs(7.9) == ["careful", "careful"]
+    assert beliefs(19.9, n_clients=20) == ["careful", "careful"]  # each client has too few
 
 
 def test_later_passes_trust_by_rate() -> None:
