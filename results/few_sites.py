@@ -28,6 +28,7 @@ from fedsir.models.initial import initial_model
 from fedsir.models.weights import load_weights
 from fedsir.randomness import KeyedRandom
 from fedsir.stages.spectrum import Features, Labels
+from fedsir.stages.split import OffDiagonal, split_clients
 
 N_IMAGES, N_POOL, N_CLASSES, BATCH = 1000, 20_000, 10, 500
 # Sites, and how many of them are bad.
@@ -66,17 +67,19 @@ def measure(features: Features, labels: Labels, condition: tuple[int, int, float
     n_sites, n_bad, alpha, rate = condition
     rows, given, sites = federation(labels, n_sites, n_bad, alpha, rate, draw)
     bad = set(range(n_bad)) if rate > 0 else set()
-    found = {split: fedsir.identify(features[rows], given, sites, split=split) for split in ("auto", "rates")}  # type: ignore[arg-type]
+    rates = fedsir.identify(features[rows], given, sites, split="rates")
+    sent = {str(k): OffDiagonal(*both, N_CLASSES) for k, both in rates.statistics.items()}
+    auto = {int(k) for k in split_clients(sent, "auto").noisy}
     true = [float((given != labels[rows])[sites == k].mean()) for k in range(n_sites)]
-    errors = [abs(found["rates"].noise_rate[k][0] - true[k]) for k in range(n_sites)]
+    errors = [abs(rates.noise_rate[k][0] - true[k]) for k in range(n_sites)]
     return {
         "sites": n_sites,
         "bad": n_bad,
         "alpha": alpha,
         "rate": rate,
         "draw": draw,
-        "auto_right": float(set(found["auto"].noisy) == bad),
-        "rates_right": float(set(found["rates"].noisy) == bad),
+        "auto_right": float(auto == bad),
+        "rates_right": float(set(rates.noisy) == bad),
         "worst_rate_error": round(max(errors), 4),
     }
 
