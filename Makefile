@@ -62,6 +62,7 @@ docs: setup
 
 screenshots: setup
 	$(BIN)/python docs/make_screenshots.py
+	$(BIN)/python docs/review_screenshots.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,6 +1,6 @@
-"""Make the pictures of docs/review.md: `FEDSIR_DATA=DATA python docs/review_screenshots.py`.
+"""Make the pictures of docs/review.md: `python docs/review_screenshots.py`.
 
-672 images of CIFAR-10 as four sites, of which one has 30 % wrong labels; audited with ResNet-18, reviewed in chromium.
+scikit-learn's digits as four sites, of which one has 30 % wrong labels; audited by their pixels, reviewed in chromium.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from fedsir.auditing.folder import AuditFolder
 from fedsir.auditing.from_files import audit_files
 from fedsir.auditing.review.server import ReviewServer
 from fedsir.auditing.review.session import Review
-from fedsir.data.directory import data_directory
-from fedsir.data.source import load_source
 from fedsir.randomness import KeyedRandom
 
 SITES = np.array(["north", "south", "east", "west"])
-CLASSES = ("airplane", "automobile", "cat", "dog", "horse", "ship", "truck")
-EACH = 24  # images of a class on a site
+CLASSES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+ZOOM = 16  # an image has 8 × 8 pixels
 SIZE = (1366, 768)
 SECONDS = 20
 
@@ -45,7 +45,7 @@ def review_screenshots(driver: Any, folder: Path) -> list[Path]:
             _until(driver, lambda: driver.find_elements("css selector", "#viewport img"))
             for n, sample in enumerate(server.review.samples[:7], start=1):
                 label = true[int(sample.id)]
-                digit = str(1 + server.review.class_names.index(label))
+                digit = str((1 + server.review.class_names.index(label)) % 10)
                 _press(driver, {sample.suggested: "a", sample.given: "r"}.get(label, digit))
                 _until(driver, lambda n=n: driver.find_element("id", "counted").text.startswith(f"{n} of"))
             files = [_shoot(driver, folder / "review.png")]
@@ -56,21 +56,19 @@ def review_screenshots(driver: Any, folder: Path) -> list[Path]:
 
 def _audit(scratch: Path) -> list[str]:
     """Audit images with some wrong labels, into `audit`, and return the true labels."""
-    source = load_source("cifar10", data_dir=data_directory(None), seed=0)
-    random = KeyedRandom(0, ("review screenshots",)).for_numpy()
-    chosen = [c for c, name in enumerate(source.class_names) if name in CLASSES]
-    rows = np.concatenate([np.flatnonzero(source.train_labels == c)[: EACH * len(SITES)] for c in chosen])
-    names = np.array(source.class_names)
-    true = source.train_labels[rows]
-    clients = np.tile(np.repeat(SITES, EACH), len(chosen))
-    wrong = (clients == "east") & (random.random(len(rows)) < 0.3)
-    given = true.copy()
-    given[wrong] = random.choice(chosen, wrong.sum())
-    images = source.images[source.train_rows[rows]].transpose(0, 2, 3, 1)
+    digits = load_digits()
+    n, random = len(digits.target), KeyedRandom(0, ("review screenshots",)).for_numpy()
+    clients = random.choice(SITES, n)
+    wrong = (clients == "east") & (random.random(n) < 0.3)
+    given = np.where(wrong, random.integers(0, len(CLASSES), n), digits.target)
+    paths = [f"{client}/{row:04d}.png" for row, client in enumerate(clients)]
+    for path, pixels in zip(paths, digits.images, strict=True):
+        (scratch / path).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.kron(255 - 15.9 * pixels, np.ones((ZOOM, ZOOM))).astype(np.uint8)).save(scratch / path)
     file = scratch / "four-sites.npz"
-    np.savez(file, images=images, labels=names[given], clients=clients)
+    np.savez(file, features=digits.data, labels=CLASSES[given], clients=clients, paths=paths)
     audit_files(file, scratch / "audit")
-    return [str(name) for name in names[true]]
+    return CLASSES[digits.target].tolist()
 
 
 @contextmanager
@@ -108,6 +106,8 @@ def _shoot(driver: Any, path: Path) -> Path:
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(base64.b64decode(shot["data"]))
+    with Image.open(path) as picture:  # few colours are in it: a palette is a third of the size
+        picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
     return path
 
 

@@ -11,5 +11,3 @@ from fedsir.embeddings.stage_one import Split, identify
 from fedsir.embeddings.stage_two import Rule, relabel
 
 __all__ = ["Federation", "Identification", "Relabelled", "Rule", "Split", "identify", "relabel"]
-
-_Federation = Federation  # the name that the audit knew it by
