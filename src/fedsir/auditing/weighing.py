@@ -24,10 +24,15 @@ from fedsir.stages.bayes import (
     label_log_likelihood,
     weigh_labels,
 )
-from fedsir.stages.noise_rates import FEWEST_OF_A_CLASS, SHARE_OF_FEATURES, UNKNOWN
+from fedsir.stages.noise_rates import (
+    ALL_FOR_TEMPERATURE,
+    FEWEST_FOR_TEMPERATURE,
+    FEWEST_OF_A_CLASS,
+    SHARE_OF_FEATURES,
+    UNKNOWN,
+)
 from fedsir.stages.spectrum import Array, Labels
 
-ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE = 20_000, 100  # samples, of all clients and of each
 MOST_STEPS = 2  # of half the grid's: Stage I has looked farther
 STRENGTH = 300.0  # samples' worth of belief in symmetric noise in each row of a transition
 TRUST_POWER = 4  # nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %

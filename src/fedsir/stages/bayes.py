@@ -36,6 +36,7 @@ SURE = 0.9  # probability from which a corrected label counts as decided
 SMALLEST_VARIANCE = 1e-6
 SMALLEST_RATE = 1e-3  # a client without a single wrong label must still be able to find the first
 TEMPERATURE_STEPS, STEPS = 25, 60
+SETTLED = 1e-5  # change of rate and prior in a step, below which no further step is taken
 MOST_FOR_TEMPERATURE = 5000  # samples; more tell the temperature no better
 
 
@@ -210,6 +211,7 @@ def weigh_labels(
     belief: Temperature = DEFAULT_BELIEF,
     *,
     profile_strength: float = math.inf,
+    most_for_profile: int = MOST_FOR_TEMPERATURE,
     temperature: float | None = None,
 ) -> LabelPosterior:
     """Return what a client's labels are once its scores (n, C) and given labels (n,) are weighed.
@@ -220,7 +222,8 @@ def weigh_labels(
     that a client with few samples or symmetric noise is not overfitted; infinite strength allows nothing else. Where
     others hold k, the search for it may allow one-sided noise too: `profile_strength` is the belief of its rows.
 
-    Where `temperature` is known, it is not fitted, and the profile is zero.
+    The temperature is looked for among at most `most_for_profile` samples. Where it is known, it is not fitted, and the
+    profile is zero.
     """
     n, n_classes = scores.shape
     is_owned = np.isfinite(scores[0])  # the same in every row
@@ -234,7 +237,7 @@ def weigh_labels(
     judged = _Evidence(scores[is_judged][:, is_owned], (is_owned.cumsum() - 1)[given[is_judged]])
     profile = np.zeros(len(TEMPERATURES))
     if temperature is None:
-        profile = judged.some(MOST_FOR_TEMPERATURE).profile(profile_strength)
+        profile = judged.some(most_for_profile).profile(profile_strength)
         temperature = float(TEMPERATURES[int(np.argmax(profile + belief.log_prior))])
     fitted = judged.fit(temperature, strength, STEPS)
     rows = np.zeros((int(is_judged.sum()), n_classes))
@@ -261,7 +264,6 @@ class _Evidence:
     def __init__(self, scores: Array, given: Labels) -> None:
         self._scores = scores - scores.max(axis=1, keepdims=True)
         self._given = given
-        self._one_hot = np.eye(scores.shape[1])[given]
 
     def some(self, most: int) -> _Evidence:
         """Return at most so many samples, evenly spaced."""
@@ -280,16 +282,19 @@ class _Evidence:
         likelihood = np.exp(temperature * self._scores)  # (n, C), the largest is 1
         prior, rate = np.full(n_classes, 1 / n_classes), 0.5
         transition = symmetric(rate, n_classes)
+        is_given = None if np.isinf(strength) else np.eye(n_classes)[self._given]
         for _ in range(steps):
             posterior = self._posterior(likelihood, prior, transition)[0]
-            rate = self._rate(posterior)
+            before, rate = (prior, rate), self._rate(posterior)
             prior = (posterior.sum(axis=0) + 1) / (n + n_classes)
             believed = _believed(rate, n_classes)
-            if np.isinf(strength):
+            if is_given is None:
                 transition = believed
             else:
-                moved = posterior.T @ self._one_hot + strength * believed
+                moved = posterior.T @ is_given + strength * believed
                 transition = moved / moved.sum(axis=1, keepdims=True)
+            if abs(rate - before[1]) + float(np.abs(prior - before[0]).max()) < SETTLED:
+                break
         posterior, log_likelihood = self._posterior(likelihood, prior, transition)
         # The pseudo-sample of each class in `prior` counts, or a class could vanish for nothing.
         log_likelihood += float(np.log(prior).sum())

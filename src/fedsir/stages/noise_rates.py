@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsir.data.shapes import Shape
 from fedsir.stages.bayes import (
+    MOST_FOR_TEMPERATURE,
     TEMPERATURES,
     ClassMoments,
     Discriminant,
@@ -36,6 +37,7 @@ FEWEST_JUDGED = 20  # samples of a client
 LIMIT, CONVINCING = 0.05, 0.9  # a client is noisy if its rate is above the limit with that probability
 RATES = np.linspace(0.0, 0.995, 200)
 UNKNOWN = Temperature(0.35, 1.0)  # before anybody was judged
+ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE = 20_000, 200  # samples, of all clients and of each
 PASSES = 3  # of the search, at most; from the second on, clients count by their rates for what others are judged by
 
 
@@ -163,9 +165,12 @@ def judged(
         total, rates = reduce(ClassMoments.__add__, own_sums), {}
         for k, (features, labels) in clients.items():
             others = total - class_moments(features, labels, n_classes).scaled(trust[k])
-            rates[k] = noise_rate(discriminant_scores(features, _discriminant(others)), labels, temperature, belief)
+            scores = discriminant_scores(features, _discriminant(others))
+            rates[k] = noise_rate(scores, labels, temperature, belief, most_for_profile)
         return rates
 
+    # Many clients together tell the temperature with few samples each.
+    most_for_profile = min(MOST_FOR_TEMPERATURE, max(ALL_FOR_TEMPERATURE // len(clients), FEWEST_FOR_TEMPERATURE))
     n_features = next(iter(clients.values()))[0].shape[1]
     return judge_each_other(ask, statistics, sum(len(labels) for _, labels in clients.values()) / n_features)
 
@@ -183,10 +188,14 @@ def common_temperature(rates: Iterable[NoiseRate | None]) -> Temperature:
 
 
 def noise_rate(
-    scores: Array, given: Labels, temperature: Temperature = UNKNOWN, belief: Belief = VERDICT
+    scores: Array,
+    given: Labels,
+    temperature: Temperature = UNKNOWN,
+    belief: Belief = VERDICT,
+    most_for_profile: int = MOST_FOR_TEMPERATURE,
 ) -> NoiseRate | None:
     """Return the noise rate from scores (n, C) and given labels (n,); None where too few samples can be judged."""
-    found = weigh_by_others(scores, given, temperature, belief)
+    found = weigh_by_others(scores, given, temperature, belief, most_for_profile)
     n_judged = int(found.is_judged.sum())
     if found.noise_rate is None or n_judged < FEWEST_JUDGED:
         return None
@@ -198,7 +207,11 @@ def noise_rate(
 
 
 def weigh_by_others(
-    scores: Array, given: Labels, temperature: Temperature = UNKNOWN, belief: Belief = VERDICT
+    scores: Array,
+    given: Labels,
+    temperature: Temperature = UNKNOWN,
+    belief: Belief = VERDICT,
+    most_for_profile: int = MOST_FOR_TEMPERATURE,
 ) -> LabelPosterior:
     """Return what labels (n,) are worth by scores (n, C) of a discriminant that may have few samples of a class."""
     is_owned = np.isfinite(scores[0])
@@ -210,6 +223,7 @@ def weigh_by_others(
         min(belief.strength * per_class, most),
         temperature,
         profile_strength=min(belief.profile_strength * per_class, most_in_profile),
+        most_for_profile=most_for_profile,
     )
 
 
