@@ -18,8 +18,10 @@ import click
 import numpy as np
 import pytest
 from PIL import Image
+from torch import Tensor, nn
 from typer.main import get_command
 
+from fedsir.auditing import extraction
 from fedsir.cli import audit_review, main
 from fedsir.cli.app import app
 from fedsir.paper import figures
@@ -105,6 +107,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+class Colours(nn.Module):
+    """Stands for the pretrained network, whose weights are not here."""
+
+    def features(self, images: Tensor) -> Tensor:
+        return images.mean(dim=(2, 3))
+
+
 def without_long_work(patch: pytest.MonkeyPatch) -> None:
     """Let commands end well where they would begin to train, or need data that are not here."""
 
@@ -121,6 +130,7 @@ def without_long_work(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sweep_estimate, "estimate_jobs", stop)
     patch.setattr(figures, "similarity", stop)
     patch.setattr(audit_review, "_serve", stop)
+    patch.setattr(extraction, "_network", lambda *_, **__: (Colours(), {"kind": "own model"}))
     patch.setattr(webbrowser, "open", lambda _: True)
 
 
