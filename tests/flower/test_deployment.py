@@ -15,6 +15,7 @@ from three_on_a_grid import NOISY, SETTINGS, WORDS, Federation
 
 from fedsir.data.source import Source
 from fedsir.deployment.app_config import ServerConfig, read_app_config, server_keys
+from fedsir.deployment.flwr_command import what_failed
 from fedsir.deployment.new_app import write_app
 from fedsir.deployment.server import lasting, serve
 from fedsir.deployment.site import site_app
@@ -352,3 +353,10 @@ def test_a_site_that_answers_rubbish_is_left_out_by_name(
     (entry,) = sites.serve()["left_out"]
     assert (entry["round"], entry["client"]) == (t, "lake")
     assert words in entry["reason"]
+
+
+def test_what_flower_says_in_a_box_becomes_one_line() -> None:
+    lines = ("Loading", "╭─ Error ──╮", "│ connection 'x' not found  │", "│ in the file.  │", "╰──────────╯", "")
+    assert what_failed("\n".join(lines)) == "connection 'x' not found in the file."
+    assert what_failed("one\ntwo\n\n") == "two"
+    assert what_failed("") == ""

@@ -35,5 +35,16 @@ def run_app(folder: Path, federation: str | None, over: Mapping[str, Any]) -> di
         if found:
             result: dict[str, Any] = json.loads(text)
             return result
-    said = (done.stderr or done.stdout).strip().splitlines()
-    raise ConfigError(f"flwr run failed: {said[-1] if said else f'code {done.returncode}'}")
+    raise ConfigError(f"flwr run failed: {what_failed(done.stderr or done.stdout) or f'code {done.returncode}'}")
+
+
+def what_failed(output: str) -> str:
+    """Return Flower's last error as one line: what stands in its last box, else its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    box: list[str] = []
+    for line in lines:
+        if line.startswith("╭"):
+            box = []
+        elif line.startswith("│"):
+            box.append(line.strip("│ "))
+    return " ".join(box) if box else next(iter(lines[-1:]), "")
