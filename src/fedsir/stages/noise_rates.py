@@ -228,21 +228,26 @@ def weigh_by_others(
 
 
 def _belief_in_rates(found: LabelPosterior, given: Labels) -> Array:
-    """Return the posterior of the noise rate on RATES, from a uniform prior; where wrong labels go stays as fitted.
-
-    p(given | x) = (1 - e) q(given) + e Σ_c q(c) R(given | c), q without the label, R the transition of wrong labels.
-    """
-    judged_labels, rows = given[found.is_judged], np.arange(int(found.is_judged.sum()))
-    by_class = found.probabilities[found.is_judged] / found.transition.T[judged_labels].clip(min=1e-12)
-    by_class /= by_class.sum(axis=1, keepdims=True)
-    wrong = found.transition - np.diag(found.transition.diagonal())
-    wrong /= wrong.sum(axis=1, keepdims=True).clip(min=1e-12)
-    is_right, is_wrong = by_class[rows, judged_labels], (by_class * wrong.T[judged_labels]).sum(axis=1)
-    likelihood = (1 - RATES) * is_right[:, None] + RATES * is_wrong[:, None]  # (n, rates)
-    log_likelihood = np.log(likelihood.clip(min=1e-12)).sum(axis=0)
+    """Return the posterior of the noise rate on RATES, from a uniform prior."""
+    log_likelihood = rate_log_likelihood(found, given, RATES)
     belief = np.exp(log_likelihood - log_likelihood.max())
     normalised: Array = belief / belief.sum()
     return normalised
+
+
+def rate_log_likelihood(found: LabelPosterior, given: Labels, rates: Array) -> Array:
+    """Return the log-likelihood of a client's given labels (n,) by noise rate; where wrong labels go stays as fitted.
+
+    p(given | x) = (1 - e) q(given) + e Σ_c q(c) R(given | c), q without the label, R the transition of wrong labels.
+    """
+    labels = given[found.is_judged]
+    by_class = found.probabilities[found.is_judged] / found.transition.T[labels].clip(min=1e-12)
+    by_class /= by_class.sum(axis=1, keepdims=True)
+    wrong = found.transition - np.diag(found.transition.diagonal())
+    wrong /= wrong.sum(axis=1, keepdims=True).clip(min=1e-12)
+    is_right, is_wrong = by_class[np.arange(len(labels)), labels], (by_class * wrong.T[labels]).sum(axis=1)
+    # One rate at a time: all at once would be a matrix of samples × rates.
+    return np.array([np.log(((1 - e) * is_right + e * is_wrong).clip(min=1e-12)).sum() for e in rates.tolist()])
 
 
 def split_by_noise_rates(

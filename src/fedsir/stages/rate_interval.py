@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsir.stages.bayes import LabelPosterior
-from fedsir.stages.noise_rates import LIMIT
+from fedsir.stages.noise_rates import LIMIT, rate_log_likelihood
 from fedsir.stages.spectrum import Array, Labels
 
 RATES = np.linspace(0.0, 0.9975, 400)
@@ -37,7 +37,7 @@ def rate_interval(found: LabelPosterior, given: Labels, model_error: float = MOD
     do not help against that.
     """
     assert found.noise_rate is not None, "nothing could be judged"
-    log_likelihood = rate_log_likelihood(found, given)
+    log_likelihood = rate_log_likelihood(found, given, RATES)
     belief = np.exp(log_likelihood - log_likelihood.max())
     belief = _blurred(belief / belief.sum(), model_error)
     below = np.cumsum(belief)
@@ -46,24 +46,6 @@ def rate_interval(found: LabelPosterior, given: Labels, model_error: float = MOD
         low = 0.0
     above = min(1.0, float(belief[RATES > LIMIT].sum()))  # rounding
     return RateInterval(found.noise_rate, min(low, found.noise_rate), max(high, found.noise_rate), above)
-
-
-def rate_log_likelihood(found: LabelPosterior, given: Labels) -> Array:
-    """Return the log-likelihood of a client's given labels (n,) by noise rate, on RATES; where wrong labels go stays.
-
-    p(given | x) = (1 - e) q(given) + e Σ_c q(c) R(given | c), q without the label, R the transition of wrong labels.
-    """
-    labels = given[found.is_judged]
-    by_class = found.probabilities[found.is_judged] / found.transition.T[labels].clip(min=1e-12)
-    by_class /= by_class.sum(axis=1, keepdims=True)
-    wrong = found.transition - np.diag(found.transition.diagonal())
-    wrong /= wrong.sum(axis=1, keepdims=True).clip(min=1e-12)
-    is_right = by_class[np.arange(len(labels)), labels]
-    is_wrong = (by_class * wrong.T[labels]).sum(axis=1)
-    sums = np.zeros(len(RATES))
-    for i, rate in enumerate(RATES.tolist()):
-        sums[i] = np.log(((1 - rate) * is_right + rate * is_wrong).clip(min=1e-12)).sum()
-    return sums
 
 
 def _blurred(belief: Array, deviation: float) -> Array:
