@@ -80,7 +80,7 @@ class Naughty(FedAvg):
             spectra = extract_spectra(class_features_of(client, client.module(model)), 2, "after_direction")
             return replace(reply, spectra=replace(spectra, directions=3 * spectra.directions))
         elif what == "gigabyte":
-            # Flower stores equal pieces once. A gigabyte of distinct bytes is refused by us, too, but its SuperLink then
+            # Flower stores equal pieces once. We refuse a gigabyte of distinct bytes, too, but then its SuperLink
             # answers the other sites with "500 Internal Server Error", and they end (docs/deploy.md).
             reply.model["more"] = torch.zeros(A_GIGABYTE // 8, dtype=torch.int64)
         elif what == "other_data":
