@@ -161,10 +161,23 @@ def test_without_pandas_a_frame_is_refused_with_what_to_install(monkeypatch: pyt
         found.to_frame()
 
 
-def test_a_score_is_half_for_a_class_that_no_clean_client_has() -> None:
-    features, labels, clients, _ = federation()
-    labels = np.where((labels == 4) & ~np.isin(clients, BAD), 3, labels)
+def test_a_class_that_only_noisy_clients_have_is_repaired_too() -> None:
+    features, labels, clients, true = federation()
+    kept = (true != 4) | np.isin(clients, BAD)
+    features, labels, clients, true = features[kept], labels[kept], clients[kept], true[kept]
     fixed = fedsir.relabel(features, labels, clients, found=BAD)
+    is_of_it = true == 4
+    assert (labels != true)[is_of_it].mean() > 0.4
+    assert (fixed.labels != true)[is_of_it].mean() < 0.05
+    assert (fixed.labels[~is_of_it] == 4).mean() < 0.01
+
+
+def test_a_score_is_half_for_a_class_of_which_there_are_too_few() -> None:
+    features, labels, clients, _ = federation()
+    few = np.isin(clients, BAD) & (np.cumsum(np.isin(clients, BAD) & (labels == 4)) <= 19)
+    labels = np.where((labels == 4) & ~few, 3, labels)
+    fixed = fedsir.relabel(features, labels, clients, found=BAD)
+    assert (labels == 4).sum() == 19
     assert set(fixed.score[labels == 4]) == {0.5}
     assert not (fixed.labels[fixed.is_changed] == 4).any()
 

@@ -21,14 +21,13 @@ from fedsir.stages.bayes import (
     class_moments,
     discriminant,
     discriminant_scores,
+    fewest_of_a_noisy_class,
     label_log_likelihood,
     weigh_labels,
 )
 from fedsir.stages.noise_rates import (
     ALL_FOR_TEMPERATURE,
     FEWEST_FOR_TEMPERATURE,
-    FEWEST_OF_A_CLASS,
-    SHARE_OF_FEATURES,
     UNKNOWN,
 )
 from fedsir.stages.spectrum import Array, Labels
@@ -115,5 +114,4 @@ def refined(temperature: float, clients: Sequence[tuple[Array, Labels]]) -> floa
 
 def of_others(total: ClassMoments, own: ClassMoments) -> Discriminant:
     """Return the discriminant of everybody but one client."""
-    n_features = total.sums.shape[1]
-    return discriminant([total - own], fewest=max(FEWEST_OF_A_CLASS, int(SHARE_OF_FEATURES * n_features)))
+    return discriminant([total - own], fewest=fewest_of_a_noisy_class(total.sums.shape[1]))

@@ -106,7 +106,7 @@ class Relabelled:
     ----------
     labels : (n,) corrected labels on noisy clients, given labels elsewhere, of the kind that was given
     score : (n,) in [0, 1], low is bad. With "bayes" the probability that the given label is right, with other rules how
-        well it fits. 0.5 is a tie, or a class that no clean client has
+        well it fits. 0.5 is a tie, or a class of which there are too few samples to judge
     is_undecided : (n,) bool, where no class is probable enough; with other rules, where the two scores name different
         classes, or none
     is_changed : (n,) bool, where the corrected label is not the given one

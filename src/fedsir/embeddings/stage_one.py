@@ -52,18 +52,18 @@ def identify(
     temperature = None
     if split == "rates":
         rates, belief = judged(federation.samples(), len(federation.classes), statistics)
-        found, temperature = split_by_noise_rates(rates), belief.guess
-    if split == "pairwise":
+        found, temperature = split_by_noise_rates(rates, statistics), belief.guess
+    elif split == "pairwise":
         found = split_by_pairs(statistics, pairs)
-    elif split != "rates" or not any(rates.values()):  # too few samples for rates: compare class similarities
-        found = split_clients(statistics, "auto" if split == "rates" else split)
+    else:
+        found = split_clients(statistics, split)
     named = federation.named
     return Identification(
         clean=tuple(federation.clients[int(key)] for key in found.clean),
         noisy=tuple(federation.clients[int(key)] for key in found.noisy),
         not_assessed=named(found.not_assessed),
         statistics=named({key: (stats.mean, stats.energy) for key, stats in statistics.items()}),
-        probability_noisy=named(found.posterior_noisy if rates or found.has_two_groups else _nobody(found)),
+        probability_noisy=named(found.posterior_noisy if found.noise_rates or found.has_two_groups else _nobody(found)),
         noise_rate=named({key: (rate.rate, rate.standard_error) for key, rate in rates.items() if rate is not None}),
         n_samples=named(n_samples),
         n_classes=named(n_classes),

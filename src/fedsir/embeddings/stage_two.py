@@ -17,11 +17,13 @@ from fedsir.errors import DataError
 from fedsir.stages.bayes import (
     SURE,
     ClassMoments,
+    Discriminant,
     Temperature,
     class_moments,
     discriminant,
     discriminant_scores,
     weigh_labels,
+    with_missing_classes,
 )
 from fedsir.stages.relabel import aggregate_references, direction_scores, extract_spectra
 from fedsir.stages.relabel import relabel as relabel_features
@@ -94,12 +96,18 @@ def _weigh(
     belief = Temperature() if temperature is None else Temperature(temperature)
     samples, n_classes = federation.samples(), len(federation.classes)
     total = reduce(ClassMoments.__add__, (class_moments(*samples[str(k)], n_classes) for k in clean))
-    of_all = discriminant([total])
+    of_noisy = (class_moments(*samples[str(k)], n_classes) for k in sorted(noisy))
+    of_noisy_together = reduce(ClassMoments.__add__, of_noisy, total.scaled(0))
+
+    def fitted_to(clean_sums: ClassMoments) -> Discriminant:
+        return discriminant([with_missing_classes(clean_sums, of_noisy_together.counts, of_noisy_together.sums)])
+
+    of_all = fitted_to(total)
     for key, (features, given) in samples.items():
         k = int(key)
         fitted = of_all
         if k in clean and len(clean) > 1:
-            fitted = discriminant([total - class_moments(features, given, n_classes)])
+            fitted = fitted_to(total - class_moments(features, given, n_classes))
         posterior = weigh_labels(discriminant_scores(features, fitted), given, belief=belief)
         rows = federation.rows(k)
         own = posterior.probabilities[np.arange(len(given)), given]

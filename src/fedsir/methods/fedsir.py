@@ -18,13 +18,16 @@ from fedsir.methods import bayes_relabelling as bayes
 from fedsir.methods import spectral_relabelling as spectral
 from fedsir.methods.averaging import aggregation_shares, average_by_samples, average_by_shares, mean_loss
 from fedsir.methods.base import DROPPED_OUT, Client, Federation, ServerState, client_task
+from fedsir.methods.bayes_relabelling import Summed, sums_of
 from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.local_training import Batch, teacher_logits, train_with
-from fedsir.methods.replies import ClientId, Joined, Reply, Trained, Weights
+from fedsir.methods.replies import STAYS, ClientId, Joined, Reply, Trained, Weights
 from fedsir.methods.spectral_identification import Identified, SpectralIdentification
 from fedsir.models.weights import weights_of
-from fedsir.stages.bayes import ClassMoments
+from fedsir.stages.bayes import Booleans, ClassMoments
+from fedsir.stages.noise_rates import looks_clean
 from fedsir.stages.relabel import ClassSpectra, fault_of
+from fedsir.stages.split import ClientSplit
 from fedsir.stages.train import class_prior, kd_ramp, la_kd_loss, la_loss, logit_adjustment
 
 R = TypeVar("R", bound=Reply)
@@ -58,6 +61,7 @@ class Repaired(Trained):
     n_corrected : how many of its labels are not the given ones; none where the settings keep it back
     n_undecided : for how many samples the two scores name different classes, or no class is probable enough; likewise
     noise_rate : estimated share of wrong given labels, in rounds that relabel by bayes; none in others
+    probability_noisy : how likely that share is above 5 %; likewise
     doubt : expected share of corrected labels that are still wrong; none before bayes has corrected any
     """
 
@@ -65,6 +69,7 @@ class Repaired(Trained):
     n_undecided: int | None
     noise_rate: float | None = None
     doubt: float | None = None
+    probability_noisy: float | None = field(default=None, metadata={STAYS: True})
 
 
 class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
@@ -105,7 +110,12 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 f"Round {t}: every clean client failed, and noisy ones alone would spoil the model; "
                 f"client {broken[0]}: {fed.failures[broken[0]]}."
             )
-        references = self.stage_two.gathered(self.config, from_clean, fed) if relabels_now else None
+
+        def ask_noisy(classes: Booleans) -> Mapping[ClientId, Summed]:
+            behind = state.model if reference is None else reference
+            return fed.ask(self.sum_classes, noisy, model=behind, classes=classes)
+
+        references = self.stage_two.gathered(self.config, from_clean, fed, ask_noisy) if relabels_now else None
         from_noisy = fed.ask(
             self.train_noisy,
             noisy,
@@ -130,9 +140,22 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         )
         return FedSIRState(
             model=average_by_shares(replies, shares) if replies else state.model,
-            split=state.split,
+            split=self.second_opinion(state.split, from_noisy, fed),
             clean_reference=average_by_samples(from_clean) if from_clean else state.clean_reference,
         )
+
+    @staticmethod
+    def second_opinion(split: ClientSplit, from_noisy: Mapping[ClientId, Repaired], fed: Federation) -> ClientSplit:
+        """Return the split in which clients that bayes finds clean count as clean: it knows more than Stage I."""
+        likely = {k: reply.probability_noisy for k, reply in from_noisy.items()}
+        found = {k: p for k, p in likely.items() if p is not None and looks_clean(p)}
+        if not found:
+            return split
+        fed.record(
+            note=f"{', '.join(f'client {k}' for k in found)} counts as clean from now on: by what the clean clients' "
+            "classes look like, its labels are right"
+        )
+        return split.cleared(found, fed.clients)
 
     @property
     def stage_two(self) -> ModuleType:
@@ -190,7 +213,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
 
         In rounds that relabel, also send class spectra (Algorithm 2).
         """
-        client.state.pop("first_model", None)
+        client.state.clear()  # Stage I's model, and corrections of a client that counts as clean after all
         adjustment = self.adjustment(client)
 
         def loss_of(module: nn.Module, batch: Batch) -> Tensor:
@@ -207,6 +230,11 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
                 behind = module if spectra_model is None else client.module(spectra_model)
             taught = self.stage_two.taught(self.config, client, behind)
         return self._shared("train_clean", Taught(weights_of(module), len(client.data), loss, **taught))
+
+    @client_task
+    def sum_classes(self, client: Client, model: Weights, classes: Tensor) -> Summed:
+        """Send sums of features of classes that no clean client owns; asked of noisy clients before they relabel."""
+        return sums_of(client, client.module(model), classes.numpy(), self.config.min_class_samples)
 
     @client_task
     def train_noisy(
@@ -267,9 +295,9 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         probabilities = client.state.get("label_probabilities")
         if probabilities is None:
             return {}
-        rate = float(client.state["noise_rate"])
+        found = {name: float(client.state[name]) for name in ("noise_rate", "probability_noisy") if has_relabelled}
         doubt = {"doubt": 1 - float(probabilities.amax(dim=1).mean())}
-        return doubt | ({"noise_rate": rate} if has_relabelled and not math.isnan(rate) else {})
+        return doubt | {name: value for name, value in found.items() if not math.isnan(value)}
 
     def adjustment(self, client: Client) -> Tensor:
         """Return the logit adjustment m of this client, (C,); zeros when switched off."""

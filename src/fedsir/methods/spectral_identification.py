@@ -145,18 +145,16 @@ class SpectralIdentification(Method[C, S]):
             return {k: reply.noise_rate for k, reply in judged.items()}
 
         per_feature = sum(float(sums.counts.sum()) / sums.sums.shape[1] for sums in moments.values())
-        rates, _ = judge_each_other(ask, {k: replies[k].statistics for k in moments}, per_feature)
-        split = split_by_noise_rates(rates, missing=fed.failures)
-        known = {k: rate.rate for k, rate in rates.items() if rate is not None}
-        if not known:
-            fed.record(note="too few samples to estimate noise rates: clients are compared by their class similarities")
-            return split_clients({k: reply.statistics for k, reply in replies.items()}, "auto", missing=fed.failures)
-        fed.record(noise_rate_by_client=known)
-        if split.clean and all(rate is not None and rate.is_noisy for rate in rates.values()):
+        statistics = {k: reply.statistics for k, reply in replies.items()}
+        rates, _ = judge_each_other(ask, {k: statistics[k] for k in moments}, per_feature)
+        split = split_by_noise_rates(rates, statistics, missing=fed.failures)
+        if split.noise_rates:
+            fed.record(noise_rate_by_client=split.noise_rates)
+        if split.clean and rates and all(rate is not None and rate.is_noisy for rate in rates.values()):
             least = split.clean[0]
             fed.record(
-                note=f"every client looks noisy: client {least}, the least noisy with {known[least]:.0%} wrong labels "
-                "by estimate, serves as the reference"
+                note=f"every client looks noisy: client {least}, the least noisy with {split.noise_rates[least]:.0%} "
+                "wrong labels by estimate, serves as the reference"
             )
         return split
 

@@ -32,8 +32,11 @@ def taught(config: FedSIRConfig, client: Client, module: nn.Module) -> dict[str,
     return {"spectra": spectra}
 
 
-def gathered(config: FedSIRConfig, from_clean: Mapping[ClientId, Taught], fed: Federation) -> dict[str, Any] | None:
-    """Return the average of the clean clients' spectra as a payload; None without any."""
+def gathered(
+    config: FedSIRConfig, from_clean: Mapping[ClientId, Taught], fed: Federation, ask_noisy: object
+) -> dict[str, Any] | None:
+    """Return the average of the clean clients' spectra as a payload; None without any. Noisy clients are not asked."""
+    del ask_noisy
     spectra_by_client, relabel, rank = {}, config.relabel, config.sent_residual_rank
     for k, spectra in FieldOf("spectra", from_clean).items():
         if spectra is None or spectra.residuals.shape[1] != rank:

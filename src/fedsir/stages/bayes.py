@@ -31,6 +31,8 @@ SHRINKAGE = 0.2
 TRANSITION_STRENGTH = 30.0
 TEMPERATURES = np.geomspace(0.05, 4.0, 19)
 FEWEST_OF_A_CLASS = 2  # samples; one alone has no spread
+# Where some labels may be wrong a class needs more: the more features, the less a mean of few says.
+FEWEST_OF_A_NOISY_CLASS, SHARE_OF_FEATURES = 20, 0.1
 
 SURE = 0.9  # probability from which a corrected label counts as decided
 SMALLEST_VARIANCE = 1e-6
@@ -166,11 +168,9 @@ def discriminant(
     takes that back on average.
     """
     total = reduce(ClassMoments.__add__, moments)
-    counts, sums = total.counts.astype(np.float64), total.sums.astype(np.float64)
+    counts = total.counts.astype(np.float64)
     is_owned = counts >= fewest - 1e-9  # weighted counts are rounded
-    means = sums / counts.clip(min=1)[:, None]
-    within = total.second_moment.astype(np.float64) - means.T @ sums
-    covariance = within / max(counts.sum() - (counts > 0.5).sum(), 1)
+    means, covariance = _means_and_covariance(total)
     d = len(covariance)
     # Features that do not vary within classes still have rounding: a share of their size keeps the inverse finite.
     size = float(np.trace(total.second_moment)) / max(counts.sum(), 1)
@@ -182,6 +182,45 @@ def discriminant(
     too_far = np.trace(solved[:, len(means) :]) / counts.clip(min=1)
     biases = np.where(is_owned, (too_far - (weights * means).sum(axis=1)) / 2, 0)
     return Discriminant(weights.astype(np.float32), biases.astype(np.float32), is_owned)
+
+
+def _means_and_covariance(total: ClassMoments) -> tuple[Array, Array]:
+    """Return the mean of each class, (C, d), and the covariance that all share, (d, d)."""
+    counts, sums = total.counts.astype(np.float64), total.sums.astype(np.float64)
+    means: Array = sums / counts.clip(min=1)[:, None]
+    within = total.second_moment.astype(np.float64) - means.T @ sums
+    return means, within / max(counts.sum() - (counts > 0.5).sum(), 1)
+
+
+@one_thread()
+def with_missing_classes(clean: ClassMoments, counts: Labels, sums: Features) -> ClassMoments:
+    """Return the clean clients' sums, with what noisy clients have of classes that no clean client owns.
+
+    Wrong labels draw the mean of a class towards the others, and leave its direction. Its samples lie about that mean
+    more widely than those of a class do, so it is given the spread of the clean clients' classes.
+
+    Parameters
+    ----------
+    counts, sums : (C,), (C, d) of the noisy clients' samples by label
+    """
+    is_taken = is_missing(clean) & (counts >= fewest_of_a_noisy_class(sums.shape[1]))
+    if not is_taken.any():
+        return clean
+    _, covariance = _means_and_covariance(clean)
+    counts, sums = np.where(is_taken, counts, 0), np.where(is_taken[:, None], sums, 0).astype(np.float64)
+    scatter = (sums / counts.clip(min=1)[:, None]).T @ sums + float(counts.sum() - is_taken.sum()) * covariance
+    return clean + ClassMoments(counts, sums, scatter)
+
+
+def is_missing(clean: ClassMoments) -> Booleans:
+    """Return which classes, (C,), the clean clients do not own."""
+    missing: Booleans = clean.counts < FEWEST_OF_A_CLASS
+    return missing
+
+
+def fewest_of_a_noisy_class(n_features: int) -> int:
+    """Return how many samples of a class it takes to judge by them where some of their labels may be wrong."""
+    return max(FEWEST_OF_A_NOISY_CLASS, int(SHARE_OF_FEATURES * n_features))
 
 
 @one_thread()

@@ -26,13 +26,12 @@ from fedsir.stages.bayes import (
     class_moments,
     discriminant,
     discriminant_scores,
+    fewest_of_a_noisy_class,
     weigh_labels,
 )
 from fedsir.stages.spectrum import Array, Features, Labels
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 
-# A class is judged if the others have so many samples of it: the more features, the less a mean of few says.
-FEWEST_OF_A_CLASS, SHARE_OF_FEATURES = 20, 0.1
 FEWEST_JUDGED = 20  # samples of a client
 LIMIT, CONVINCING = 0.05, 0.9  # a client is noisy if its rate is above the limit with that probability
 RATES = np.linspace(0.0, 0.995, 200)
@@ -93,6 +92,11 @@ class NoiseRate:
         return self.probability_noisy > CONVINCING
 
 
+def looks_clean(probability_noisy: float) -> bool:
+    """Whether the rate is below LIMIT without much doubt."""
+    return probability_noisy < 1 - CONVINCING
+
+
 def first_trust(statistics: Mapping[str, OffDiagonal]) -> dict[str, float]:
     """Return how much each client counts in the first pass: all alike, or only those whom Stage I calls clean.
 
@@ -129,7 +133,7 @@ def judge_each_other(
         # Whom the trusted clients have too few samples to judge keeps what all of them said.
         rates = {k: rate or rates.get(k) for k, rate in ask(trust, temperature, belief).items()}
         temperature, trust = common_temperature(rates.values()), {**trust, **trust_by_rate(rates, belief.trust_power)}
-        before, noisy = noisy, split_by_noise_rates(rates).noisy
+        before, noisy = noisy, [k for k, rate in rates.items() if rate is not None and rate.is_noisy]
         if noisy == before:
             break
     if is_searched:
@@ -147,7 +151,7 @@ def discriminants_of_others(moments: Mapping[str, ClassMoments], trust: Mapping[
 
 
 def _discriminant(others: ClassMoments) -> Discriminant:
-    return discriminant([others], fewest=max(FEWEST_OF_A_CLASS, int(SHARE_OF_FEATURES * others.sums.shape[1])))
+    return discriminant([others], fewest=fewest_of_a_noisy_class(others.sums.shape[1]))
 
 
 def judged(
@@ -202,8 +206,18 @@ def noise_rate(
     belief_in_rates = _belief_in_rates(found, given)
     mean = float(belief_in_rates @ RATES)
     error = math.sqrt(float(belief_in_rates @ np.square(RATES - mean)))
-    above = float(belief_in_rates[RATES > LIMIT].sum())
-    return NoiseRate(found.noise_rate, error, above, n_judged, found.profile)
+    return NoiseRate(found.noise_rate, error, _above_limit(belief_in_rates), n_judged, found.profile)
+
+
+def probability_noisy(found: LabelPosterior, given: Labels) -> float | None:
+    """Return how likely the noise rate is above LIMIT, of given labels (n,); None where too few could be judged."""
+    if found.noise_rate is None or int(found.is_judged.sum()) < FEWEST_JUDGED:
+        return None
+    return _above_limit(_belief_in_rates(found, given))
+
+
+def _above_limit(belief_in_rates: Array) -> float:
+    return float(belief_in_rates[RATES > LIMIT].sum())
 
 
 def weigh_by_others(
@@ -251,25 +265,40 @@ def rate_log_likelihood(found: LabelPosterior, given: Labels, rates: Array) -> A
 
 
 def split_by_noise_rates(
-    rates: Mapping[str, NoiseRate | None], missing: Mapping[str, str] | None = None
+    rates: Mapping[str, NoiseRate | None],
+    statistics: Mapping[str, OffDiagonal],
+    missing: Mapping[str, str] | None = None,
 ) -> ClientSplit:
     """Return who is noisy. Where everybody is, the least noisy counts as clean: somebody has to teach.
 
+    A client of whose classes the others have too few samples has no rate. The paper's two numbers decide about it where
+    they show two groups of clients; else it is not assessed. Where nobody has a rate, they decide about all.
+
     Parameters
     ----------
+    statistics : client → the paper's two numbers
     missing : client → reason, for clients that never answered
     """
     known = {k: rate for k, rate in rates.items() if rate is not None}
-    too_few = f"fewer than {FEWEST_JUDGED} samples of classes that the other clients have enough of"
+    if not known:
+        note = "too few samples to estimate noise rates: clients are compared by class similarities"
+        return split_clients(statistics, "auto", missing, note=note)
     noisy = [k for k, rate in known.items() if rate.is_noisy]
     if noisy and len(noisy) == len(known):
         noisy.remove(min(noisy, key=lambda k: known[k].rate))
+    unknown = [k for k, rate in rates.items() if rate is None]
+    alike = split_clients(statistics, "auto") if unknown else None
+    by_similarity = {}
+    if alike is not None and alike.has_two_groups:
+        by_similarity = {k: alike.posterior_noisy[k] for k in unknown if k in alike.posterior_noisy}
+        noisy += [k for k in by_similarity if k in alike.noisy]
+    too_few = f"fewer than {FEWEST_JUDGED} samples of classes that the other clients have enough of"
     return ClientSplit(
-        clean=tuple(k for k in known if k not in noisy),
-        noisy=tuple(noisy),
+        clean=tuple(k for k in rates if k in (*known, *by_similarity) and k not in noisy),
+        noisy=tuple(k for k in rates if k in noisy),
         statistics={k: (rate.rate, rate.standard_error) for k, rate in known.items()},
-        posterior_noisy={k: rate.probability_noisy for k, rate in known.items()},
-        not_assessed={**(missing or {}), **{k: too_few for k, rate in rates.items() if rate is None}},
+        posterior_noisy={k: rate.probability_noisy for k, rate in known.items()} | by_similarity,
+        not_assessed={**(missing or {}), **{k: too_few for k in unknown if k not in by_similarity}},
         evidence=None,
         has_two_groups=bool(noisy),
         noise_rates={k: rate.rate for k, rate in known.items()},

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -105,6 +105,17 @@ class ClientSplit:
     def untrusted(self) -> tuple[str, ...]:
         """Whom training does not trust: the noisy clients, and those that could not be assessed."""
         return (*self.noisy, *self.not_assessed)
+
+    def cleared(self, probability_noisy: Mapping[str, float], order: Iterable[str]) -> ClientSplit:
+        """Return the split once some clients turned out to be clean, with how likely they are noisy all the same."""
+        clean = {*self.clean, *probability_noisy}
+        return replace(
+            self,
+            clean=tuple(k for k in order if k in clean),
+            noisy=tuple(k for k in self.noisy if k not in clean),
+            not_assessed={k: reason for k, reason in self.not_assessed.items() if k not in clean},
+            posterior_noisy={**self.posterior_noisy, **probability_noisy},
+        )
 
     @property
     def two_groups(self) -> Literal["asked for", "found", "not found"]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fake_federation import FakeFederation, weights
+from fedsir.methods.bayes_relabelling import Summed
 from fedsir.methods.fedsir import FedSIR, FedSIRState, Repaired, Taught
 from fedsir.methods.spectral_identification import Described, Identified, Judged
 from fedsir.stages.bayes import TEMPERATURES, ClassMoments, class_moments
@@ -125,6 +126,107 @@ def test_a_clean_client_without_sums_does_not_teach() -> None:
     plus().round(3, state_of("ab", "cd"), fed)
     assert fed.failures == {"b": "it sent no sums of its features"}
     assert fed.asked["train_noisy"].payload["references"] is not None
+
+
+def with_second_opinion(probabilities: dict[str, float]) -> FakeFederation:
+    """Answer a round in which noisy clients say how likely they are noisy."""
+    fed = federation({})
+    answer: Callable[[str, str], Any] = fed.reply
+    fed.reply = lambda task, k: (
+        replace(answer(task, k), probability_noisy=probabilities.get(k)) if task == "train_noisy" else answer(task, k)
+    )
+    return fed
+
+
+def test_a_client_that_relabelling_finds_clean_counts_as_clean_from_then_on() -> None:
+    state = state_of("b", "cd")
+    assert state.split is not None
+    state = replace(state, split=replace(state.split, not_assessed={"a": "too few"}, posterior_noisy={"c": 0.95}))
+    fed = with_second_opinion({"a": 0.02, "c": 0.2, "d": 0.99})
+    after = plus().round(1, state, fed).split
+    assert after is not None
+    assert (after.clean, after.noisy, after.not_assessed) == (("a", "b"), ("c", "d"), {})
+    assert after.posterior_noisy == {"c": 0.95, "a": 0.02}
+    assert "client a counts as clean from now on" in fed.values["note"]
+
+
+def test_nobody_changes_sides_without_being_sure() -> None:
+    state = state_of("ab", "cd")
+    fed = with_second_opinion({"c": 0.1, "d": 1.0})
+    assert plus().round(1, state, fed).split is state.split
+    assert "note" not in fed.values
+
+
+def test_a_client_that_counts_as_clean_trains_on_its_given_labels(make_client: Callable[..., Any]) -> None:
+    client, other = make_client(), make_client()
+    n = len(client.data)
+    client.state = {
+        "corrected_labels": torch.zeros(n, dtype=torch.int64),
+        "label_probabilities": torch.ones(n, 10) / 10,
+    }
+    model = client.new_module().state_dict()
+    losses = [plus().train_clean(who, model, wants_spectra=False, spectra_model=None).loss for who in (client, other)]
+    assert losses[0] == losses[1]
+    assert client.n_corrected == 0
+
+
+def lacking_a_class(of_noisy: Callable[[str], Summed]) -> FakeFederation:
+    """Answer a round in which the clean clients have no sample of the last of three classes."""
+    features = np.array([[3.0, 1], [3, -1], [-3, 1], [-3, -1]])
+
+    def reply(task: str, client: str) -> Taught | Repaired | Summed:
+        if task == "train_clean":
+            return Taught(weights(1.0), 2, 1.0, moments=class_moments(features, np.array([0, 0, 1, 1]), 3))
+        return of_noisy(client) if task == "sum_classes" else Repaired(weights(2.0), 4, 1.0, 2, 1)
+
+    return FakeFederation("abcd", reply)
+
+
+def test_a_class_that_no_clean_client_owns_is_asked_of_the_noisy_ones() -> None:
+    theirs = Summed(np.array([0, 0, 15]), np.array([[0, 0], [0, 0], [0, 90.0]], np.float32))
+    fed = lacking_a_class(lambda _: theirs)
+    plus().round(1, state_of("ab", "cd"), fed)
+    asked = fed.asked["sum_classes"]
+    assert (asked.clients, asked.payload["classes"].tolist()) == (["c", "d"], [False, False, True])
+    assert asked.payload["model"]["w"].tolist() == [50.0], "the global model, as for the clean clients' sums"
+    references = fed.asked["train_noisy"].payload["references"]
+    assert references["is_owned"].all()
+    assert references["weights"][2, 1] > 0  # its mean is (0, 6)
+
+
+def test_sums_of_other_features_are_left_out_and_too_few_samples_make_no_class() -> None:
+    def of_noisy(client: str) -> Summed:
+        n_features = 2 if client == "c" else 5
+        return Summed(np.array([0, 0, 15]), np.ones((3, n_features), np.float32))
+
+    fed = lacking_a_class(of_noisy)
+    plus().round(1, state_of("ab", "cd"), fed)
+    assert fed.failures == {"d": "its sums have 5 features, the clean clients' have 2"}
+    assert fed.asked["train_noisy"].payload["references"]["is_owned"].tolist() == [True, True, False]
+
+
+def test_where_clean_clients_own_every_class_nobody_else_is_asked() -> None:
+    fed = federation({})
+    plus().round(1, state_of("ab", "cd"), fed)
+    assert "sum_classes" not in fed.asked
+
+
+def test_a_noisy_client_sums_by_the_labels_it_has_now(make_client: Callable[..., Any]) -> None:
+    client = make_client(n=6, labels=[0, 1, 1, 2, 2, 2])
+    client.state = {"corrected_labels": torch.tensor([1, 1, 1, 2, 2, 9])}
+    wanted = torch.tensor([False, True, True] + [False] * 6 + [True])
+    model = client.new_module().state_dict()
+    all_of_them = plus().sum_classes(client, model, wanted)
+    assert all_of_them.counts.tolist() == [0, 3, 2, 0, 0, 0, 0, 0, 0, 1]
+    assert all_of_them.fault() is None
+    some = plus(min_class_samples=2).sum_classes(client, model, wanted)
+    assert some.counts.tolist() == [0, 3, 2, 0, 0, 0, 0, 0, 0, 0]
+    assert some.sums[9].tolist() == [0] * some.sums.shape[1]
+    assert np.array_equal(some.sums[1:3], all_of_them.sums[1:3])
+    only_one = plus().sum_classes(make_client(n=3, labels=[1, 1, 1]), model, wanted)
+    del client.state["corrected_labels"]
+    assert plus().sum_classes(client, model, wanted).counts.tolist() == [0, 2, 3, 0, 0, 0, 0, 0, 0, 0]
+    assert np.allclose(only_one.sums[1], all_of_them.sums[1], rtol=1e-5), "the same three images"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fedsir.stages.bayes import (
     on_the_wire,
     symmetric,
     weigh_labels,
+    with_missing_classes,
 )
 from fedsir.stages.spectrum import Array, Labels
 
@@ -131,6 +132,32 @@ def test_a_class_that_nobody_clean_owns_keeps_its_labels_and_is_never_assigned()
     assert_array_equal(found.labels[kept], 2)
     assert not (found.labels[~kept] == 2).any()
     assert_array_equal(found.is_judged, ~kept)
+
+
+def test_a_class_that_only_noisy_clients_own_is_corrected_by_what_their_labels_say_of_it() -> None:
+    clean = class_moments(*clouds(1000, seed=9, classes=(0, 1)), 3)
+    features, true = clouds(2000)
+    given_labels = with_noise(true, symmetric(0.5, 3))
+    noisy = class_moments(features, given_labels, 3)
+    fitted = discriminant([with_missing_classes(clean, noisy.counts, noisy.sums)])
+    assert fitted.is_owned.all()
+    found = weigh_labels(discriminant_scores(features, fitted), given_labels)
+    is_of_it = true == 2
+    assert (given_labels[is_of_it] != 2).mean() > 0.45
+    assert (found.labels[is_of_it] != 2).mean() < 0.05
+    assert (found.labels[~is_of_it] == 2).mean() < 0.05
+
+
+def test_classes_that_clean_clients_own_stay_theirs_and_few_noisy_samples_make_no_class() -> None:
+    clean = class_moments(*clouds(300, classes=(0, 1)), 3)
+    counts, sums = np.array([500, 500, 19]), np.full((3, 4), 7.0)
+    assert with_missing_classes(clean, counts, sums) is clean
+    more = with_missing_classes(clean, np.array([500, 500, 20]), sums)
+    assert more.counts.tolist() == [*clean.counts[:2], 20]
+    assert_array_equal(more.sums[:2], clean.sums[:2])
+    assert_array_equal(more.sums[2], 7.0)
+    weights = [discriminant([each]).weights[:2] for each in (clean, more)]
+    assert_allclose(*weights, rtol=1e-5)  # the spread is still that of the clean clients' classes
 
 
 def test_nothing_to_judge_keeps_everything() -> None:

@@ -54,12 +54,12 @@ def test_rates_are_found_though_nobody_is_known_to_be_clean() -> None:
     for (_, given_labels, true), rate in zip(federation, rates.values(), strict=True):
         assert rate is not None and rate.n_judged == 300
         assert rate.rate == pytest.approx((given_labels != true).mean(), abs=0.04)
-    assert split_by_noise_rates(rates).noisy == ("1", "2", "4", "5")
+    assert split_by_noise_rates(rates, {}).noisy == ("1", "2", "4", "5")
 
 
 def test_later_passes_see_through_a_noisy_majority() -> None:
     federation = clients([0.0, 0.75, 0.75, 0.75, 0.75, 0.0], n=120, spread=1.5)
-    last = split_by_noise_rates(rates_of(federation))
+    last = split_by_noise_rates(rates_of(federation), {})
     assert last.clean == ("0", "5")
 
 
@@ -76,7 +76,7 @@ def shared(n_noisy: int, rate: float, n: int = 400, n_classes: int = 4, seed: in
 def test_noise_that_most_clients_share_is_not_taken_for_the_truth(n_noisy: int) -> None:
     federation = shared(n_noisy, 0.4)
     rates = rates_of(federation)
-    assert split_by_noise_rates(rates).noisy == tuple(str(k) for k in range(n_noisy))
+    assert split_by_noise_rates(rates, {}).noisy == tuple(str(k) for k in range(n_noisy))
     for (_, given_labels, true), rate in zip(federation, rates.values(), strict=True):
         assert rate is not None and rate.rate == pytest.approx((given_labels != true).mean(), abs=0.06)
 
@@ -92,12 +92,43 @@ def test_a_standard_error_shrinks_with_the_samples_and_is_about_right() -> None:
 
 def test_the_verdict_needs_a_rate_above_the_limit_without_much_doubt() -> None:
     rates = {"sure": rate_of(0.10, 0.95), "unsure": rate_of(0.10, 0.8), "low": rate_of(0.04, 0.1), "few": None}
-    split = split_by_noise_rates(rates, missing={"away": "dropped out"})
+    split = split_by_noise_rates(rates, {}, missing={"away": "dropped out"})
     assert (split.noisy, split.clean) == (("sure",), ("unsure", "low"))
     assert split.has_two_groups and not split.is_forced
     assert split.statistics["sure"] == (0.10, 0.02)
     assert split.posterior_noisy == {"sure": 0.95, "unsure": 0.8, "low": 0.1}
     assert list(split.not_assessed) == ["away", "few"]
+
+
+def similar(*means: float) -> dict[str, OffDiagonal]:
+    """Return the two numbers of clients a, b, … whose classes are this similar on average."""
+    return {k: OffDiagonal(mean, mean**2, 4) for k, mean in zip("abcdefgh", means, strict=False)}
+
+
+def test_who_has_no_rate_is_judged_by_class_similarities_where_they_show_two_groups() -> None:
+    apart = similar(0.30, 0.31, 0.32, 0.33, 0.80, 0.81, 0.82, 0.83)
+    rates = {k: rate_of(0.0 if k < "e" else 0.6) for k in apart} | {"b": None, "h": None}
+    split = split_by_noise_rates(rates, apart)
+    assert (split.clean, split.noisy) == (tuple("abcd"), tuple("efgh"))
+    assert split.not_assessed == {}
+    assert set(split.noise_rates) == set("acdefg"), "a rate is not made up"
+    assert split.posterior_noisy["b"] < 0.01 and split.posterior_noisy["h"] > 0.99
+
+
+def test_without_two_groups_who_has_no_rate_is_not_assessed() -> None:
+    alike = similar(0.30, 0.31, 0.32, 0.33)
+    rates = {k: rate_of(0.0) for k in alike} | {"b": None}
+    split = split_by_noise_rates(rates, alike)
+    assert split.clean == tuple("acd")
+    assert list(split.not_assessed) == ["b"] and "fewer than 20 samples" in split.not_assessed["b"]
+
+
+def test_where_nobody_has_a_rate_class_similarities_decide_and_a_note_says_so() -> None:
+    apart = similar(0.30, 0.31, 0.32, 0.33, 0.80, 0.81, 0.82, 0.83)
+    split = split_by_noise_rates(dict.fromkeys(apart), apart, missing={"away": "dropped out"})
+    assert (split.clean, split.noisy) == (tuple("abcd"), tuple("efgh"))
+    assert split.not_assessed == {"away": "dropped out"} and split.noise_rates == {}
+    assert "too few samples to estimate noise rates" in split.note
 
 
 def test_without_a_wrong_label_the_probability_is_small_however_few_the_samples() -> None:
@@ -107,11 +138,11 @@ def test_without_a_wrong_label_the_probability_is_small_however_few_the_samples(
 
 
 def test_nobody_noisy_is_one_group_and_everybody_noisy_leaves_a_teacher() -> None:
-    alike = split_by_noise_rates({k: rate_of(0.0) for k in "abc"})
+    alike = split_by_noise_rates({k: rate_of(0.0) for k in "abc"}, {})
     assert (alike.clean, alike.noisy, alike.has_two_groups) == (("a", "b", "c"), (), False)
-    bad = split_by_noise_rates({k: rate_of(rate) for k, rate in zip("abc", (0.5, 0.4, 0.6), strict=True)})
+    bad = split_by_noise_rates({k: rate_of(rate) for k, rate in zip("abc", (0.5, 0.4, 0.6), strict=True)}, {})
     assert (bad.clean, bad.noisy) == (("b",), ("a", "c"))
-    assert split_by_noise_rates({}).clean == ()
+    assert split_by_noise_rates({}, {}).clean == ()
 
 
 def test_classes_that_the_others_hardly_have_are_not_judged() -> None:
