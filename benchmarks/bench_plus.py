@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.measure import Outcome, interleave
 from fedsir.engines.wire import encode
-from fedsir.stages.bayes import class_moments, discriminant, discriminant_scores, on_the_wire, weigh_labels
+from fedsir.stages.bayes import weigh_labels
+from fedsir.stages.discriminant import class_moments, discriminant, discriminant_scores, on_the_wire
 from fedsir.stages.noise_rates import discriminants_of_others
 from fedsir.stages.relabel import aggregate_references, extract_spectra, relabel
 from fedsir.stages.spectrum import Features, Labels, class_features

@@ -25,7 +25,8 @@ from fedsir.data import noise
 from fedsir.data.directory import data_directory
 from fedsir.data.source import Source, load_source
 from fedsir.randomness import KeyedRandom
-from fedsir.stages.bayes import class_moments, discriminant, discriminant_scores, weigh_labels
+from fedsir.stages.bayes import weigh_labels
+from fedsir.stages.discriminant import class_moments, discriminant, discriminant_scores
 from fedsir.stages.relabel import aggregate_references, extract_spectra, relabel
 from fedsir.stages.spectrum import Array, Features, Labels, class_features
 

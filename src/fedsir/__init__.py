@@ -2,7 +2,7 @@
 
 `identify` and `relabel` work on arrays of features, and `audit` says the same to a data owner, sample by sample;
 `FederatedData` and `simulate` are a federation in memory, round by round; `run` and `load_run` are the same in a folder
-that survives a kill. Importing this loads none of them yet.
+that survives a kill; `write_report` makes a page of any of it. Importing this loads none of them yet.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedsir.auditing.audit import audit
+    from fedsir.auditing.report import write_report
     from fedsir.auditing.result import AuditResult
     from fedsir.data.federation import FederatedData
     from fedsir.embeddings import Identification, Relabelled, identify, relabel
@@ -36,6 +37,7 @@ __all__ = [
     "relabel",
     "run",
     "simulate",
+    "write_report",
 ]
 
 _HOME = {
@@ -53,6 +55,7 @@ _HOME = {
     "relabel": "fedsir.embeddings",
     "run": "fedsir.runs.api",
     "simulate": "fedsir.runs.api",
+    "write_report": "fedsir.auditing.report",
 }
 
 

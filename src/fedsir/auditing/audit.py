@@ -13,7 +13,7 @@ from fedsir.auditing.table import Table
 from fedsir.auditing.weighing import trust_by_verdict, weigh_clients
 from fedsir.data.arrays import as_column
 from fedsir.data.naming import named_entries, readable_name
-from fedsir.embeddings import Federation, Identification, identify
+from fedsir.embeddings import Federation, Identification, identify_in
 from fedsir.errors import DataError
 from fedsir.stages.bayes import LabelPosterior
 from fedsir.stages.rate_interval import LEVEL, RateInterval, rate_interval
@@ -38,7 +38,7 @@ def audit(features: Any, labels: Any, clients: Any, *, ids: Any = None, paths: A
     federation = Federation(features, labels, clients)
     _refuse_doubles("labels", federation.classes)
     _refuse_doubles("clients", federation.clients)
-    found = identify(features, labels, clients)
+    found = identify_in(federation)
     n = len(federation.labels)
     judged = _Judged(n)
     intervals: dict[int, RateInterval] = {}
@@ -70,7 +70,7 @@ def audit(features: Any, labels: Any, clients: Any, *, ids: Any = None, paths: A
         ),
         confusion=_confusion(federation, judged, order),
         class_names=federation.classes,
-        n_features=federation.features.shape[1],
+        n_features=federation.n_features,
         settings={"interval": LEVEL, "temperature": found.temperature},
         note=found.note,
     )

@@ -17,7 +17,10 @@ def write_relabelled(folder: AuditFolder, rows: Sequence[Mapping[str, Any]], tar
     """
     about = folder.audit["data"]
     if about.get("kind") != "folder" or not about.get("path"):
-        raise AuditFolderError(f"{folder.path}: a folder of images was not audited, so --folder has nothing to copy.")
+        raise AuditFolderError(
+            f"{folder.path}: a folder of images was not audited, so --folder has nothing to copy. Leave it out: "
+            "labels.csv has the new label of every id, to be joined to your npz or parquet file."
+        )
     source = Path(about["path"])
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise AuditFolderError(f"{target} is there already, and nothing is overwritten: choose another --folder.")

@@ -6,30 +6,14 @@ samples stays with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsir.embeddings import Federation, Identification
-from fedsir.stages.bayes import (
-    TEMPERATURES,
-    ClassMoments,
-    Discriminant,
-    LabelPosterior,
-    class_moments,
-    discriminant,
-    discriminant_scores,
-    fewest_of_a_noisy_class,
-    label_log_likelihood,
-    weigh_labels,
-)
-from fedsir.stages.noise_rates import (
-    ALL_FOR_TEMPERATURE,
-    FEWEST_FOR_TEMPERATURE,
-    UNKNOWN,
-)
+from fedsir.stages.bayes import TEMPERATURES, LabelPosterior, label_log_likelihood, weigh_labels
+from fedsir.stages.noise_rates import ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE, UNKNOWN
 from fedsir.stages.spectrum import Array, Labels
 
 MOST_STEPS = 2  # of half the grid's: Stage I has looked farther
@@ -51,38 +35,20 @@ def trust_by_verdict(found: Identification) -> dict[str, float]:
 def weigh_clients(
     federation: Federation, trust: Mapping[str, float], temperature: float | None
 ) -> Iterator[tuple[int, LabelPosterior]]:
-    """Yield each client's number and what is known of its labels.
-
-    Memory is that of three matrices d × d, however many clients there are: own sums are made anew when they are needed.
-    """
-    n_classes = len(federation.classes)
-
-    def own_sums(k: int) -> ClassMoments:
-        rows = federation.rows(k)
-        return class_moments(federation.features[rows], federation.labels[rows], n_classes).scaled(trust[str(k)])
-
-    numbers = range(len(federation.clients))
-    total = reduce(ClassMoments.__add__, map(own_sums, numbers))
-
-    def scores_of(k: int, rows: NDArray[np.intp]) -> Array:
-        return discriminant_scores(federation.features[rows], of_others(total, own_sums(k)))
-
+    """Yield each client's number and what is known of its labels; its scores are kept, (n, C) in float32."""
+    scores = {k: each.astype(np.float32) for k, each in federation.others.scores(trust)}  # what they were made in
+    given = {k: labels for k, (_, labels) in federation.samples().items()}
     if temperature is not None:
-        temperature = refined(temperature, _some(federation, scores_of))
-    for k in numbers:
-        rows = federation.rows(k)
-        yield k, weigh_labels(scores_of(k, rows), federation.labels[rows], STRENGTH, UNKNOWN, temperature=temperature)
+        most = max(FEWEST_FOR_TEMPERATURE, ALL_FOR_TEMPERATURE // len(given))
+        temperature = refined(temperature, [_some(each, given[k], most) for k, each in scores.items()])
+    for k, each in scores.items():
+        yield int(k), weigh_labels(each.astype(np.float64), given[k], STRENGTH, UNKNOWN, temperature=temperature)
 
 
-def _some(federation: Federation, scores_of: Callable[[int, NDArray[np.intp]], Array]) -> list[tuple[Array, Labels]]:
-    """Return scores and labels of some samples of each client, evenly spaced."""
-    most = max(FEWEST_FOR_TEMPERATURE, ALL_FOR_TEMPERATURE // len(federation.clients))
-    chosen = []
-    for k in range(len(federation.clients)):
-        rows = federation.rows(k)
-        rows = rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))] if len(rows) > most else rows
-        chosen.append((scores_of(k, rows), federation.labels[rows]))
-    return chosen
+def _some(scores: NDArray[np.float32], given: Labels, most: int) -> tuple[Array, Labels]:
+    """Return scores and labels of at most so many samples, evenly spaced."""
+    rows = np.unique(np.linspace(0, len(given) - 1, min(most, len(given))).astype(np.int64))
+    return scores[rows].astype(np.float64), given[rows]
 
 
 def refined(temperature: float, clients: Sequence[tuple[Array, Labels]]) -> float:
@@ -110,8 +76,3 @@ def refined(temperature: float, clients: Sequence[tuple[Array, Labels]]) -> floa
     curvature = below - 2 * middle + above
     shift = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
     return float(temperature * np.exp((top + min(max(shift, -0.5), 0.5)) * step))
-
-
-def of_others(total: ClassMoments, own: ClassMoments) -> Discriminant:
-    """Return the discriminant of everybody but one client."""
-    return discriminant([total - own], fewest=fewest_of_a_noisy_class(total.sums.shape[1]))

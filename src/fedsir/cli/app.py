@@ -26,6 +26,7 @@ from fedsir.cli import (
     show,
     sweep,
 )
+from fedsir.cli.plain_help import PlainGroup
 from fedsir.cli.terminal import forget_output, say
 from fedsir.errors import FedsirError
 
@@ -34,6 +35,7 @@ UsageError: Any = typer.BadParameter.__base__  # click's, of which newer version
 
 app = typer.Typer(
     name="fedsir",
+    cls=PlainGroup,
     help="Federated learning when some clients' labels are wrong: find the noisy clients, repair their labels, "
     "train well.",
     add_completion=False,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fedsir.cli import audit_apply, audit_export, audit_review, options
+from fedsir.cli.plain_help import PlainGroup
 from fedsir.cli.terminal import say, say_json, say_table, say_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ DATA_COMMAND = "DATA"  # what is done when the first word is no command
 MOST_CLIENTS = 20  # lines of the table; clients.csv has all
 
 
-class AuditGroup(TyperGroup):
+class AuditGroup(PlainGroup):
     """`fedsir audit DATA …` beside `fedsir audit COMMAND …`: a first word that is no command names data.
 
     Data in a folder called like a command are ./review.

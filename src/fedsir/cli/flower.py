@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from fedsir.cli import options
+from fedsir.cli.plain_help import PlainGroup
 from fedsir.cli.terminal import say, say_json
 from fedsir.errors import FedsirError
 
 app = typer.Typer(
+    cls=PlainGroup,
     help="Apps and sites for federations on Flower: simulated, or real ones with their own data.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -59,6 +59,7 @@ def report(
     Examples: `fedsir report runs/mine --open`, `fedsir report runs/a runs/b -o comparison.html`,
     `fedsir report my_audit`.
     """
+    from fedsir.auditing.report import audit_page
     from fedsir.report.write import Written, write_report
     from fedsir.runs.config import flat, parse_assignment
 
@@ -67,7 +68,7 @@ def report(
         raise ConfigError(f"{audits[0]} is an audit, which has a page of its own: name it alone.")
     left_out: tuple[Path, ...] = ()
     if audits:
-        path, kind = _audit(audits[0], out), "audit"
+        path, kind = audit_page(audits[0], out), "audit"
     else:
         chosen = {key: value for text in only or () for key, value in flat(parse_assignment(text, "--only"))}
         made: Written = write_report(
@@ -91,23 +92,3 @@ def report(
         say_json({"kind": kind, "file": str(path), "left_out": [str(folder) for folder in left_out]})
     else:
         say(str(path))
-
-
-def _audit(folder: Path, out: Path | None) -> Path:
-    """Return the page that the audit has written, or a copy of it.
-
-    It is not made again: an audit's folder keeps counts that may be shared, and no sample, so a page made from these
-    would say less.
-    """
-    from fedsir.auditing.folder import AuditFolder
-    from fedsir.report.write import PAGE, ReportError, refuse_target, write_page
-
-    page = AuditFolder(folder).path / PAGE
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        raise ReportError(f"{page} is missing or damaged: run the audit again.") from None
-    if out is None or out.resolve() == page.resolve():
-        return page
-    refuse_target(out)
-    return write_page(out, text)

@@ -7,7 +7,7 @@ their classes are, then class directions and residual subspaces.
 
 from fedsir.embeddings.federation import Federation
 from fedsir.embeddings.results import Identification, Relabelled
-from fedsir.embeddings.stage_one import Split, identify
+from fedsir.embeddings.stage_one import Split, identify, identify_in
 from fedsir.embeddings.stage_two import Rule, relabel
 
-__all__ = ["Federation", "Identification", "Relabelled", "Rule", "Split", "identify", "relabel"]
+__all__ = ["Federation", "Identification", "Relabelled", "Rule", "Split", "identify", "identify_in", "relabel"]

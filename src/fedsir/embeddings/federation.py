@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +14,7 @@ from fedsir.data.arrays import as_array
 from fedsir.data.naming import named_entries, natural_key
 from fedsir.embeddings.results import Identification
 from fedsir.errors import DataError
+from fedsir.stages.leave_one_out import Others
 from fedsir.stages.spectrum import ClassFeatures, Features, Labels, class_features
 
 LARGEST = 1e15  # features beyond it, or below its inverse, are scaled
@@ -21,12 +24,12 @@ T = TypeVar("T")
 class Federation:
     """Samples by client, with labels and clients as numbers.
 
-    features : (n, d); labels : (n,) positions in `classes`
+    labels : (n,) positions in `classes`
     """
 
     def __init__(self, features: Any, labels: Any, clients: Any) -> None:
-        self.features = _checked_features(features)
-        n = len(self.features)
+        checked = _checked_features(features)
+        n, self.n_features = checked.shape
         self.classes, self.labels = _coded("labels", labels, n)
         self.clients, owners = _coded("clients", clients, n)
         if len(self.classes) < 2:
@@ -35,6 +38,8 @@ class Federation:
             raise DataError(f"clients: all samples are of {self.clients[0]!r}; there is nobody to compare it with")
         self._order = np.argsort(owners, kind="stable")
         self._ends = np.cumsum(np.bincount(owners, minlength=len(self.clients)))
+        # Each client's features lie together, so that no pass has to gather them again.
+        self._features = checked if (np.diff(owners) >= 0).all() else checked[self._order]
 
     def rows(self, k: int) -> NDArray[np.intp]:
         """Return the rows of client number k."""
@@ -43,12 +48,21 @@ class Federation:
     def class_features(self, only: Iterable[int] | None = None) -> Iterable[tuple[str, ClassFeatures]]:
         """Yield each client's number, as text, and what is known of its classes."""
         for k in range(len(self.clients)) if only is None else only:
-            rows = self.rows(k)
-            yield str(k), class_features(self.features[rows], self.labels[rows], len(self.classes))
+            yield str(k), class_features(*self.of_client(k), len(self.classes))
+
+    def of_client(self, k: int) -> tuple[Features, Labels]:
+        """Return features (n, d) and labels (n,) of client number k, in the order of its rows."""
+        rows = self.rows(k)
+        return self._features[self._ends[k] - len(rows) : self._ends[k]], self.labels[rows]
 
     def samples(self) -> dict[str, tuple[Features, Labels]]:
         """Return each client's number, as text, with its features (n, d) and labels (n,)."""
-        return {str(k): (self.features[self.rows(k)], self.labels[self.rows(k)]) for k in range(len(self.clients))}
+        return {str(k): self.of_client(k) for k in range(len(self.clients))}
+
+    @cached_property
+    def others(self) -> Others:
+        """What each client is judged by; its sums are kept from one pass to the next."""
+        return Others(self.samples(), len(self.classes))
 
     def named(self, by_number: dict[str, T]) -> dict[Any, T]:
         """Return values by client's number as values by client, in natural order."""
@@ -83,11 +97,11 @@ def _checked_features(features: Any) -> Features:
         if array.shape[axis] == 0:
             raise DataError(f"features have no {what}: their shape is {array.shape}")
     exact: Features = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    is_finite = np.isfinite(exact).all(axis=1)
-    if not is_finite.all():
+    largest = max(float(exact.max()), -float(exact.min()))  # NaN and infinity show in either
+    if not math.isfinite(largest):
+        is_finite = np.isfinite(exact).all(axis=1)
         row = int(np.flatnonzero(~is_finite)[0])
         raise DataError(f"features: row {row} holds NaN or an infinite value ({int((~is_finite).sum())} such rows)")
-    largest = np.abs(exact).max()
     if largest > LARGEST or 0 < largest < 1 / LARGEST:  # only directions matter, and squares must stay numbers
         exact = exact.astype(np.float64) / largest
     return exact

@@ -10,6 +10,7 @@ from fedsir.errors import DataError
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats, pair_similarities
 from fedsir.stages.noise_rates import NoiseRate, judged, split_by_noise_rates
 from fedsir.stages.pairwise import split_by_pairs
+from fedsir.stages.spectrum import one_thread
 from fedsir.stages.split import ClientSplit, split_clients
 
 Split = Literal["rates", "pairwise", "auto", "always"]
@@ -40,7 +41,12 @@ def identify(
     """
     if split not in get_args(Split):
         raise DataError(f"split must be {', '.join(map(repr, get_args(Split)[:-1]))} or 'always', not {split!r}")
-    federation = Federation(features, labels, clients)
+    return identify_in(Federation(features, labels, clients), split, min_class_samples)
+
+
+@one_thread()
+def identify_in(federation: Federation, split: Split = "rates", min_class_samples: int = 5) -> Identification:
+    """Return `identify` of samples that are checked and coded."""
     statistics, pairs, n_samples, n_classes = {}, {}, {}, {}
     for key, collected in federation.class_features():
         directions = class_directions(collected, min_class_samples)
@@ -51,7 +57,7 @@ def identify(
     rates: dict[str, NoiseRate | None] = {}
     temperature = None
     if split == "rates":
-        rates, belief = judged(federation.samples(), len(federation.classes), statistics)
+        rates, belief = judged(federation.others, statistics)
         found, temperature = split_by_noise_rates(rates, statistics), belief.guess
     elif split == "pairwise":
         found = split_by_pairs(statistics, pairs)

@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from fedsir.data.arrays import as_column
 from fedsir.embeddings.federation import Federation
 from fedsir.embeddings.results import Identification, Relabelled
-from fedsir.embeddings.stage_one import identify
+from fedsir.embeddings.stage_one import identify_in
 from fedsir.errors import DataError
-from fedsir.stages.bayes import (
-    SURE,
+from fedsir.stages.bayes import SURE, Temperature, weigh_labels
+from fedsir.stages.discriminant import (
     ClassMoments,
     Discriminant,
-    Temperature,
     class_moments,
     discriminant,
     discriminant_scores,
-    weigh_labels,
     with_missing_classes,
 )
 from fedsir.stages.relabel import aggregate_references, direction_scores, extract_spectra
@@ -56,7 +54,7 @@ def relabel(
     if rule not in ("bayes", "direction", "residual", "agreement"):
         raise DataError(f"rule must be 'bayes', 'direction', 'residual' or 'agreement', not {rule!r}")
     federation = Federation(features, labels, clients)
-    found = identify(features, labels, clients) if found is None else found
+    found = identify_in(federation) if found is None else found
     noisy, clean = federation.groups(found)
     given = federation.labels
     corrected, score, is_undecided = given.copy(), np.full(len(given), 0.5), np.zeros(len(given), bool)
@@ -135,12 +133,11 @@ def _compare(
         for key, collected in federation.class_features(only=clean)
     }
     references = aggregate_references(spectra, weight="count_gap_share", min_samples=5, min_strength=0.03)
-    given = federation.labels
     for k in range(len(federation.clients)):
-        rows = federation.rows(k)
-        score[rows] = _margin(direction_scores(federation.features[rows], references), given[rows])
+        rows, (features, labels) = federation.rows(k), federation.of_client(k)
+        score[rows] = _margin(direction_scores(features, references), labels)
         if k in noisy:
-            fixed = relabel_features(federation.features[rows], given[rows], references, rule)
+            fixed = relabel_features(features, labels, references, rule)
             corrected[rows], is_undecided[rows] = fixed.labels, fixed.is_undecided
 
 

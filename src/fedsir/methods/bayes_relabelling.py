@@ -13,19 +13,17 @@ import torch
 from fedsir.data.shapes import Shape
 from fedsir.methods.local_training import stream_features
 from fedsir.methods.replies import ClientId, FieldOf, Reply
-from fedsir.stages.bayes import (
-    SURE,
+from fedsir.stages.bayes import SURE, Temperature, weigh_labels
+from fedsir.stages.discriminant import (
     Booleans,
     ClassMoments,
     Discriminant,
     Float32,
-    Temperature,
     class_moments,
     discriminant,
     discriminant_scores,
     is_missing,
     on_the_wire,
-    weigh_labels,
     with_missing_classes,
 )
 from fedsir.stages.noise_rates import probability_noisy

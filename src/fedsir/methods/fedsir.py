@@ -24,7 +24,7 @@ from fedsir.methods.local_training import Batch, teacher_logits, train_with
 from fedsir.methods.replies import STAYS, ClientId, Joined, Reply, Trained, Weights
 from fedsir.methods.spectral_identification import Identified, SpectralIdentification
 from fedsir.models.weights import weights_of
-from fedsir.stages.bayes import Booleans, ClassMoments
+from fedsir.stages.discriminant import Booleans, ClassMoments
 from fedsir.stages.noise_rates import looks_clean
 from fedsir.stages.relabel import ClassSpectra, fault_of
 from fedsir.stages.split import ClientSplit

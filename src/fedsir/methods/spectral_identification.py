@@ -17,7 +17,8 @@ from fedsir.methods.fedsir_settings import SpectralConfig
 from fedsir.methods.local_training import class_features_of, cross_entropy, train_with
 from fedsir.methods.replies import STAYS, ClientId, FieldOf, Reply, Weights
 from fedsir.models.weights import weights_of
-from fedsir.stages.bayes import ClassMoments, Temperature
+from fedsir.stages.bayes import Temperature
+from fedsir.stages.discriminant import ClassMoments
 from fedsir.stages.identify import class_directions, class_similarity, off_diagonal_stats, pair_similarities
 from fedsir.stages.noise_rates import (
     BELIEFS,

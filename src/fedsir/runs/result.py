@@ -58,6 +58,12 @@ class RunResult(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<RunResult {self['method']} on {self['dataset']}: accuracy {self['accuracy']:.1%}, in {self.folder}>"
 
+    def report(self, path: str | Path | None = None, *, images: bool = True) -> Path:
+        """Write the page of this run, by default report.html in its folder, and return its path."""
+        import fedsir  # pages are above runs; the package looks its public names up when somebody asks for them
+
+        return fedsir.write_report(self, path, images=images)
+
     @property
     def metrics(self) -> Metrics:
         """One row per round, round 0 first."""

@@ -12,84 +12,24 @@ s are the discriminant's scores, k how far they can be trusted, π the client's 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
-from typing import Annotated
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedsir.data.shapes import Shape
-from fedsir.stages.spectrum import Array, Features, Labels, one_thread
-
-Float32 = NDArray[np.float32]
-Booleans = NDArray[np.bool_]
+from fedsir.stages.discriminant import Booleans
+from fedsir.stages.spectrum import Array, Labels, one_thread
 
 # Chosen by the label noise left on the noisy clients' training images of one federation (docs/plus.md says which).
-SHRINKAGE = 0.2
 TRANSITION_STRENGTH = 30.0
 TEMPERATURES = np.geomspace(0.05, 4.0, 19)
-FEWEST_OF_A_CLASS = 2  # samples; one alone has no spread
-# Where some labels may be wrong a class needs more: the more features, the less a mean of few says.
-FEWEST_OF_A_NOISY_CLASS, SHARE_OF_FEATURES = 20, 0.1
 
 SURE = 0.9  # probability from which a corrected label counts as decided
-SMALLEST_VARIANCE = 1e-6
 SMALLEST_RATE = 1e-3  # a client without a single wrong label must still be able to find the first
 TEMPERATURE_STEPS, STEPS = 25, 60
 SETTLED = 1e-5  # change of rate and prior in a step, below which no further step is taken
+FEW_CLASSES = 32  # up to which a product with what is given is faster than sums by label
 MOST_FOR_TEMPERATURE = 5000  # samples; more tell the temperature no better
-
-
-@dataclass(frozen=True)
-class ClassMoments:
-    """What a clean client sends: sums over its samples, which could be summed securely.
-
-    counts : (C,) int64, samples of each class
-    sums : (C, d), sum of the features of each class
-    second_moment : (d, d), sum of x xᵀ over all samples
-    """
-
-    counts: Annotated[Labels, Shape("classes", kind="int")]
-    sums: Annotated[Float32, Shape("classes", "features")]
-    second_moment: Annotated[Float32, Shape("features", "features")]
-
-    @property
-    def fault(self) -> str | None:
-        """What is wrong with the values of received sums of the right types and shapes; None if nothing is."""
-        squares, largest = self.second_moment.diagonal(), float(np.abs(self.second_moment).max())
-        if bool((self.counts < 0).any()):
-            return "moments.counts: a count is negative"
-        if bool((squares < 0).any()) or not np.allclose(self.second_moment, self.second_moment.T, atol=1e-3 * largest):
-            return "moments.second_moment: it is not a sum of squares"
-        return None
-
-    def __add__(self, other: ClassMoments) -> ClassMoments:
-        return ClassMoments(
-            self.counts + other.counts, self.sums + other.sums, self.second_moment + other.second_moment
-        )
-
-    def __sub__(self, other: ClassMoments) -> ClassMoments:
-        return self + other.scaled(-1)
-
-    def scaled(self, weight: float) -> ClassMoments:
-        """Return the sums with every sample counting `weight`."""
-        return ClassMoments(self.counts * weight, self.sums * weight, self.second_moment * weight)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Discriminant:
-    """What the clean clients' classes look like: scores s = W x + b, log-likelihoods up to what classes share.
-
-    weights : (C, d), zeros for a class that is not owned
-    biases : (C,)
-    is_owned : (C,) bool, False for a class that clients have too few samples of
-    """
-
-    weights: Float32
-    biases: Float32
-    is_owned: Booleans
 
 
 @dataclass(frozen=True)
@@ -136,98 +76,6 @@ class LabelPosterior:
 
 
 DEFAULT_BELIEF = Temperature()
-
-
-@one_thread()
-def class_moments(features: Features, labels: Labels, n_classes: int) -> ClassMoments:
-    """Return the sums over samples with features (n, d) and labels (n,), in float64."""
-    exact: Array = features.astype(np.float64)
-    is_of_class = labels[None, :] == np.arange(n_classes)[:, None]
-    return ClassMoments(
-        np.bincount(labels, minlength=n_classes),
-        is_of_class.astype(np.float64) @ exact,
-        exact.T @ exact,  # type: ignore[arg-type]
-    )
-
-
-def on_the_wire(moments: ClassMoments) -> ClassMoments:
-    """Return the sums as they travel, in float32."""
-    return ClassMoments(moments.counts, moments.sums.astype(np.float32), moments.second_moment.astype(np.float32))
-
-
-@one_thread()
-def discriminant(
-    moments: Iterable[ClassMoments], shrinkage: float = SHRINKAGE, fewest: int = FEWEST_OF_A_CLASS
-) -> Discriminant:
-    """Return the linear discriminant of the classes: one mean each, one covariance for all of them.
-
-    A class counts as owned from `fewest` samples on.
-
-    A share `shrinkage` of the covariance is replaced by a multiple of the identity with the same trace, so that it can
-    be inverted with fewer samples than features. A mean of few samples lies farther out than the true one; its bias
-    takes that back on average.
-    """
-    total = reduce(ClassMoments.__add__, moments)
-    counts = total.counts.astype(np.float64)
-    is_owned = counts >= fewest - 1e-9  # weighted counts are rounded
-    means, covariance = _means_and_covariance(total)
-    d = len(covariance)
-    # Features that do not vary within classes still have rounding: a share of their size keeps the inverse finite.
-    size = float(np.trace(total.second_moment)) / max(counts.sum(), 1)
-    scale = max(float(np.trace(covariance)), SMALLEST_VARIANCE * size, SMALLEST_VARIANCE) / d
-    shrunk = (1 - shrinkage) * covariance + shrinkage * scale * np.eye(d)
-    solved = np.linalg.solve(shrunk, np.concatenate([means, covariance]).T)  # (d, C + d)
-    weights = np.where(is_owned[:, None], solved[:, : len(means)].T, 0)
-    # E ‖m̂ - m‖² in the metric of the inverse covariance is its effective dimension over the samples behind the mean.
-    too_far = np.trace(solved[:, len(means) :]) / counts.clip(min=1)
-    biases = np.where(is_owned, (too_far - (weights * means).sum(axis=1)) / 2, 0)
-    return Discriminant(weights.astype(np.float32), biases.astype(np.float32), is_owned)
-
-
-def _means_and_covariance(total: ClassMoments) -> tuple[Array, Array]:
-    """Return the mean of each class, (C, d), and the covariance that all share, (d, d)."""
-    counts, sums = total.counts.astype(np.float64), total.sums.astype(np.float64)
-    means: Array = sums / counts.clip(min=1)[:, None]
-    within = total.second_moment.astype(np.float64) - means.T @ sums
-    return means, within / max(counts.sum() - (counts > 0.5).sum(), 1)
-
-
-@one_thread()
-def with_missing_classes(clean: ClassMoments, counts: Labels, sums: Features) -> ClassMoments:
-    """Return the clean clients' sums, with what noisy clients have of classes that no clean client owns.
-
-    Wrong labels draw the mean of a class towards the others, and leave its direction. Its samples lie about that mean
-    more widely than those of a class do, so it is given the spread of the clean clients' classes.
-
-    Parameters
-    ----------
-    counts, sums : (C,), (C, d) of the noisy clients' samples by label
-    """
-    is_taken = is_missing(clean) & (counts >= fewest_of_a_noisy_class(sums.shape[1]))
-    if not is_taken.any():
-        return clean
-    _, covariance = _means_and_covariance(clean)
-    counts, sums = np.where(is_taken, counts, 0), np.where(is_taken[:, None], sums, 0).astype(np.float64)
-    scatter = (sums / counts.clip(min=1)[:, None]).T @ sums + float(counts.sum() - is_taken.sum()) * covariance
-    return clean + ClassMoments(counts, sums, scatter)
-
-
-def is_missing(clean: ClassMoments) -> Booleans:
-    """Return which classes, (C,), the clean clients do not own."""
-    missing: Booleans = clean.counts < FEWEST_OF_A_CLASS
-    return missing
-
-
-def fewest_of_a_noisy_class(n_features: int) -> int:
-    """Return how many samples of a class it takes to judge by them where some of their labels may be wrong."""
-    return max(FEWEST_OF_A_NOISY_CLASS, int(SHARE_OF_FEATURES * n_features))
-
-
-@one_thread()
-def discriminant_scores(features: Features, fitted: Discriminant) -> Array:
-    """Return s, (n, C); -inf for classes that are not owned."""
-    scores = features.astype(np.float32, copy=False) @ fitted.weights.T + fitted.biases
-    return np.where(fitted.is_owned, scores, -np.inf).astype(np.float64)
 
 
 def label_log_likelihood(scores: Array, given: Labels, temperatures: Array) -> Array:
@@ -301,8 +149,10 @@ class _Evidence:
     """Scores (n, C) of classes that can all be assigned, and given labels (n,) among them."""
 
     def __init__(self, scores: Array, given: Labels) -> None:
-        self._scores = scores - scores.max(axis=1, keepdims=True)
-        self._given = given
+        # Columns were chosen, so columns may lie together; with many of them rows should.
+        is_narrow = scores.shape[1] <= FEW_CLASSES
+        self._scores = np.subtract(scores, scores.max(axis=1, keepdims=True), order="K" if is_narrow else "C")
+        self._given, self._rows = given, np.arange(len(given))
 
     def some(self, most: int) -> _Evidence:
         """Return at most so many samples, evenly spaced."""
@@ -321,20 +171,21 @@ class _Evidence:
         likelihood = np.exp(temperature * self._scores)  # (n, C), the largest is 1
         prior, rate = np.full(n_classes, 1 / n_classes), 0.5
         transition = symmetric(rate, n_classes)
-        is_given = None if np.isinf(strength) else np.eye(n_classes)[self._given]
         for _ in range(steps):
-            posterior = self._posterior(likelihood, prior, transition)[0]
+            posterior, _ = self._posterior(likelihood * prior, transition)
             before, rate = (prior, rate), self._rate(posterior)
             prior = (posterior.sum(axis=0) + 1) / (n + n_classes)
             believed = _believed(rate, n_classes)
-            if is_given is None:
+            if np.isinf(strength):
                 transition = believed
             else:
-                moved = posterior.T @ is_given + strength * believed
+                moved = self._moved(posterior) + strength * believed
                 transition = moved / moved.sum(axis=1, keepdims=True)
             if abs(rate - before[1]) + float(np.abs(prior - before[0]).max()) < SETTLED:
                 break
-        posterior, log_likelihood = self._posterior(likelihood, prior, transition)
+        by_class = likelihood * prior
+        posterior, evidence = self._posterior(by_class, transition)
+        log_likelihood = float(np.log(evidence / by_class.sum(axis=1)).sum())
         # The pseudo-sample of each class in `prior` counts, or a class could vanish for nothing.
         log_likelihood += float(np.log(prior).sum())
         rate = self._rate(posterior)
@@ -343,14 +194,35 @@ class _Evidence:
             log_likelihood += strength * float((believed * np.log(transition / believed)).sum())
         return _Fit(posterior, transition, rate, log_likelihood)
 
-    def _posterior(self, likelihood: Array, prior: Array, transition: Array) -> tuple[Array, float]:
-        by_class = likelihood * prior
+    def _moved(self, posterior: Array) -> Array:
+        """Return how many samples of each class are given each label, (C, C)."""
+        n_classes = posterior.shape[1]
+        if n_classes <= FEW_CLASSES:
+            by_product: Array = posterior.T @ self._is_given
+            return by_product
+        summed: Array = np.bincount(self._cells, posterior.ravel(), minlength=n_classes**2)  # type: ignore[assignment]
+        return summed.reshape(n_classes, n_classes).T
+
+    @cached_property
+    def _is_given(self) -> Array:
+        """(n, C), 1 at the given label."""
+        return np.eye(self._scores.shape[1])[self._given]
+
+    @cached_property
+    def _cells(self) -> Labels:
+        """Where each entry of a posterior counts among given label × class, (n · C,)."""
+        n_classes = self._scores.shape[1]
+        cells: Labels = (self._given[:, None] * n_classes + np.arange(n_classes)).ravel()
+        return cells
+
+    def _posterior(self, by_class: Array, transition: Array) -> tuple[Array, Array]:
+        """Return J (n, C) from what features say (n, C), and how likely each sample is, (n,)."""
         joint = by_class * transition.T[self._given]
         evidence = joint.sum(axis=1)
-        return joint / evidence[:, None], float(np.log(evidence / by_class.sum(axis=1)).sum())
+        return joint / evidence[:, None], evidence
 
     def _rate(self, posterior: Array) -> float:
-        return 1 - float(posterior[np.arange(len(posterior)), self._given].mean())
+        return 1 - float(posterior[self._rows, self._given].mean())
 
 
 def _believed(rate: float, n_classes: int) -> Array:

@@ -16,25 +16,16 @@ from typing import Annotated
 import numpy as np
 
 from fedsir.data.shapes import Shape
-from fedsir.stages.bayes import (
-    MOST_FOR_TEMPERATURE,
-    TEMPERATURES,
-    ClassMoments,
-    Discriminant,
-    LabelPosterior,
-    Temperature,
-    class_moments,
-    discriminant,
-    discriminant_scores,
-    fewest_of_a_noisy_class,
-    weigh_labels,
-)
-from fedsir.stages.spectrum import Array, Features, Labels
+from fedsir.stages.bayes import MOST_FOR_TEMPERATURE, TEMPERATURES, LabelPosterior, Temperature, weigh_labels
+from fedsir.stages.discriminant import ClassMoments, Discriminant, discriminant, fewest_of_a_noisy_class
+from fedsir.stages.leave_one_out import Others
+from fedsir.stages.spectrum import Array, Labels
 from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 
 FEWEST_JUDGED = 20  # samples of a client
 LIMIT, CONVINCING = 0.05, 0.9  # a client is noisy if its rate is above the limit with that probability
 RATES = np.linspace(0.0, 0.995, 200)
+RATES_AT_ONCE = 8
 UNKNOWN = Temperature(0.35, 1.0)  # before anybody was judged
 ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE = 20_000, 200  # samples, of all clients and of each
 PASSES = 3  # of the search, at most; from the second on, clients count by their rates for what others are judged by
@@ -147,36 +138,23 @@ def discriminants_of_others(moments: Mapping[str, ClassMoments], trust: Mapping[
         return {}
     trusted = {k: sums.scaled(trust[k]) for k, sums in moments.items()}
     total = reduce(ClassMoments.__add__, trusted.values())
-    return {k: _discriminant(total - own) for k, own in trusted.items()}
+    fewest = fewest_of_a_noisy_class(next(iter(moments.values())).sums.shape[1])
+    return {k: discriminant([total - own], fewest=fewest) for k, own in trusted.items()}
 
 
-def _discriminant(others: ClassMoments) -> Discriminant:
-    return discriminant([others], fewest=fewest_of_a_noisy_class(others.sums.shape[1]))
-
-
-def judged(
-    clients: Mapping[str, tuple[Features, Labels]], n_classes: int, statistics: Mapping[str, OffDiagonal]
-) -> tuple[dict[str, NoiseRate | None], Temperature]:
-    """Return every client's noise rate and the common temperature, where all features (n, d) are at hand.
-
-    Memory is that of three matrices d × d, however many clients there are: own sums are made anew when they are needed.
-    """
+def judged(others: Others, statistics: Mapping[str, OffDiagonal]) -> tuple[dict[str, NoiseRate | None], Temperature]:
+    """Return every client's noise rate and the common temperature, where all features are at hand."""
+    clients = others.clients
     if len(clients) < 2:
         return dict.fromkeys(clients), UNKNOWN
+    # Many clients together tell the temperature with few samples each.
+    most = min(MOST_FOR_TEMPERATURE, max(ALL_FOR_TEMPERATURE // len(clients), FEWEST_FOR_TEMPERATURE))
 
     def ask(trust: Mapping[str, float], temperature: Temperature, belief: Belief) -> dict[str, NoiseRate | None]:
-        own_sums = (class_moments(*clients[k], n_classes).scaled(trust[k]) for k in clients)
-        total, rates = reduce(ClassMoments.__add__, own_sums), {}
-        for k, (features, labels) in clients.items():
-            others = total - class_moments(features, labels, n_classes).scaled(trust[k])
-            scores = discriminant_scores(features, _discriminant(others))
-            rates[k] = noise_rate(scores, labels, temperature, belief, most_for_profile)
-        return rates
+        return {k: noise_rate(scores, clients[k][1], temperature, belief, most) for k, scores in others.scores(trust)}
 
-    # Many clients together tell the temperature with few samples each.
-    most_for_profile = min(MOST_FOR_TEMPERATURE, max(ALL_FOR_TEMPERATURE // len(clients), FEWEST_FOR_TEMPERATURE))
-    n_features = next(iter(clients.values()))[0].shape[1]
-    return judge_each_other(ask, statistics, sum(len(labels) for _, labels in clients.values()) / n_features)
+    n_samples = sum(len(labels) for _, labels in clients.values())
+    return judge_each_other(ask, statistics, n_samples / others.n_features)
 
 
 def common_temperature(rates: Iterable[NoiseRate | None]) -> Temperature:
@@ -260,8 +238,9 @@ def rate_log_likelihood(found: LabelPosterior, given: Labels, rates: Array) -> A
     wrong = found.transition - np.diag(found.transition.diagonal())
     wrong /= wrong.sum(axis=1, keepdims=True).clip(min=1e-12)
     is_right, is_wrong = by_class[np.arange(len(labels)), labels], (by_class * wrong.T[labels]).sum(axis=1)
-    # One rate at a time: all at once would be a matrix of samples × rates.
-    return np.array([np.log(((1 - e) * is_right + e * is_wrong).clip(min=1e-12)).sum() for e in rates.tolist()])
+    # A few rates at a time: all at once would be a matrix of samples × rates.
+    blocks = np.array_split(rates[:, None], max(len(rates) // RATES_AT_ONCE, 1))
+    return np.concatenate([np.log(((1 - e) * is_right + e * is_wrong).clip(min=1e-12)).sum(axis=1) for e in blocks])
 
 
 def split_by_noise_rates(

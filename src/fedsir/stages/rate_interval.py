@@ -13,6 +13,9 @@ from fedsir.stages.spectrum import Array, Labels
 
 RATES = np.linspace(0.0, 0.9975, 400)
 LEVEL = 0.95  # of the interval
+# Jeffreys' prior of a share near 0. If all rates were alike likely beforehand, a client with 3 % wrong labels would be
+# expected among clients with far more, and its probability of being above LIMIT come out too high (docs/audit.md).
+PRIOR = 1 / np.sqrt(RATES + (RATES[1] - RATES[0]) / 2)
 MODEL_ERROR = 0.01  # standard deviation of what rates are off by, however many samples there are (docs/audit.md)
 
 
@@ -34,12 +37,13 @@ def rate_interval(found: LabelPosterior, given: Labels, model_error: float = MOD
     """Return the noise rate of a client with given labels (n,), and its interval.
 
     The likelihood of a rate is blurred by the model's own error: scores are no true log-likelihoods, and more samples
-    do not help against that.
+    do not help against that. Low rates are likelier beforehand (PRIOR).
     """
     assert found.noise_rate is not None, "nothing could be judged"
     log_likelihood = rate_log_likelihood(found, given, RATES)
-    belief = np.exp(log_likelihood - log_likelihood.max())
-    belief = _blurred(belief / belief.sum(), model_error)
+    likelihood = np.exp(log_likelihood - log_likelihood.max())
+    belief = _blurred(likelihood / likelihood.sum(), model_error) * PRIOR
+    belief /= belief.sum()
     below = np.cumsum(belief)
     low, high = np.interp([(1 - LEVEL) / 2, (1 + LEVEL) / 2], below, RATES).tolist()
     if belief[0] > (1 - LEVEL) / 2:  # no wrong label at all is as likely as that

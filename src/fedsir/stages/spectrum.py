@@ -9,9 +9,10 @@ them to lose.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,36 @@ SMALLEST_SQUARE = 1e-8  # σ² as a share of the largest: below it, squaring lea
 LIBRARIES = ThreadpoolController()  # looks once for NumPy's; looking takes longer than a small decomposition
 
 
+class _OneThread:
+    """The limit on NumPy's threads, which is one of the whole process: who comes first sets it, the last lifts it."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_inside, self._limit = Lock(), 0, ExitStack()
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:  # setting it anew takes longer than a small product
+                self._limit.enter_context(LIBRARIES.limit(limits=1, user_api="blas"))
+            self._n_inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._limit.close()
+
+
+ONE_THREAD = _OneThread()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute on one thread, so that sums have one order on any machine; also a decorator."""
-    with LIBRARIES.limit(limits=1, user_api="blas"):
+    ONE_THREAD.enter()
+    try:
         yield
+    finally:
+        ONE_THREAD.leave()
 
 
 class ClassFeatures:

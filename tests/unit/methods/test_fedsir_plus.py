@@ -12,7 +12,8 @@ from fake_federation import FakeFederation, weights
 from fedsir.methods.bayes_relabelling import Summed
 from fedsir.methods.fedsir import FedSIR, FedSIRState, Repaired, Taught
 from fedsir.methods.spectral_identification import Described, Identified, Judged
-from fedsir.stages.bayes import TEMPERATURES, ClassMoments, class_moments
+from fedsir.stages.bayes import TEMPERATURES
+from fedsir.stages.discriminant import ClassMoments, class_moments
 from fedsir.stages.noise_rates import NoiseRate
 from fedsir.stages.split import ClientSplit
 

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedsir.stages.bayes import (
+from fedsir.stages.bayes import symmetric, weigh_labels
+from fedsir.stages.discriminant import (
     ClassMoments,
     class_moments,
     discriminant,
     discriminant_scores,
     on_the_wire,
-    symmetric,
-    weigh_labels,
     with_missing_classes,
 )
 from fedsir.stages.spectrum import Array, Labels

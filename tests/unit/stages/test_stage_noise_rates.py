@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsir.stages.bayes import TEMPERATURES, class_moments, symmetric
+from fedsir.stages.bayes import TEMPERATURES, symmetric
+from fedsir.stages.discriminant import class_moments
+from fedsir.stages.leave_one_out import Others
 from fedsir.stages.noise_rates import (
     Belief,
     NoiseRate,
@@ -38,7 +40,7 @@ def clients(rates: list[float], n: int = 300, n_classes: int = 4, seed: int = 0,
 
 def rates_of(federation: list[Client], n_classes: int = 4) -> dict[str, NoiseRate | None]:
     samples = {str(k): (x, y) for k, (x, y, _) in enumerate(federation)}
-    return judged(samples, n_classes, dict.fromkeys(samples, OffDiagonal(0.5, 0.3, n_classes)))[0]
+    return judged(Others(samples, n_classes), dict.fromkeys(samples, OffDiagonal(0.5, 0.3, n_classes)))[0]
 
 
 def rate_of(rate: float, probability: float | None = None) -> NoiseRate:
