@@ -95,7 +95,7 @@ def _weigh(
     samples, n_classes = federation.samples(), len(federation.classes)
     total = reduce(ClassMoments.__add__, (class_moments(*samples[str(k)], n_classes) for k in clean))
     of_noisy = (class_moments(*samples[str(k)], n_classes) for k in sorted(noisy))
-    of_noisy_together = reduce(ClassMoments.__add__, of_noisy, total.scaled(0))
+    of_noisy_together = reduce(ClassMoments.__add__, of_noisy, total - total)
 
     def fitted_to(clean_sums: ClassMoments) -> Discriminant:
         return discriminant([with_missing_classes(clean_sums, of_noisy_together.counts, of_noisy_together.sums)])

@@ -60,9 +60,45 @@ class ClassMoments:
             self.counts - other.counts, self.sums - other.sums, self.second_moment - other.second_moment
         )
 
-    def scaled(self, weight: float) -> ClassMoments:
+    @property
+    def worth(self) -> Array:
+        """How many samples each class's mean is worth, (C,)."""
+        return self.counts.astype(np.float64)
+
+    def weighted(self, weight: float) -> WeightedMoments:
         """Return the sums with every sample counting `weight`."""
-        return ClassMoments(self.counts * weight, self.sums * weight, self.second_moment * weight)  # type: ignore[arg-type]
+        return WeightedMoments(
+            self.counts * weight,  # type: ignore[arg-type]
+            self.sums * weight,
+            self.second_moment * weight,
+            _squares(self) * weight**2,
+        )
+
+
+@dataclass(frozen=True)
+class WeightedMoments(ClassMoments):
+    """Sums in which some samples count less than others; they never travel.
+
+    squares : (C,), sum of the squared weights
+    """
+
+    squares: Array
+
+    def __add__(self, other: ClassMoments) -> WeightedMoments:
+        return WeightedMoments(**vars(super().__add__(other)), squares=self.squares + _squares(other))
+
+    def __sub__(self, other: ClassMoments) -> WeightedMoments:
+        return WeightedMoments(**vars(super().__sub__(other)), squares=self.squares - _squares(other))
+
+    @property
+    def worth(self) -> Array:
+        """Kish's effective size: a hundred samples that all count 0.1 are as good as a hundred."""
+        worth: Array = np.square(self.counts) / self.squares.clip(min=1e-12)
+        return worth
+
+
+def _squares(moments: ClassMoments) -> Array:
+    return moments.squares if isinstance(moments, WeightedMoments) else moments.counts.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -137,7 +173,7 @@ def discriminant_by_inverse(total: ClassMoments, fewest: int = FEWEST_OF_A_CLASS
 class _Pooled:
     """What a discriminant is made of: means (C, d), one covariance (d, d) as within / freedom, and its ridge."""
 
-    counts: Array
+    worth: Array
     is_owned: Booleans
     means: Array
     within: Array
@@ -153,7 +189,7 @@ def _pooled(total: ClassMoments, shrinkage: float, fewest: int) -> _Pooled:
     size = float(np.trace(total.second_moment)) / max(counts.sum(), 1)
     variance = float((within.diagonal() / freedom).sum())
     scale = max(variance, SMALLEST_VARIANCE * size, SMALLEST_VARIANCE) / len(within)
-    return _Pooled(counts, is_owned, means, within, freedom, shrinkage * scale)
+    return _Pooled(total.worth, is_owned, means, within, freedom, shrinkage * scale)
 
 
 def _scatter(total: ClassMoments) -> tuple[Array, Array, float]:
@@ -168,7 +204,7 @@ def _discriminant(pooled: _Pooled, weights: Features, dimension: float) -> Discr
     """Return the discriminant from means in the metric of the inverse covariance, and its effective dimension."""
     weights = np.where(pooled.is_owned[:, None], weights, 0).astype(np.float64, copy=False)
     # E ‖m̂ - m‖² in that metric is the dimension over the samples behind the mean.
-    too_far = dimension / pooled.counts.clip(min=1)
+    too_far = dimension / pooled.worth.clip(min=1)
     biases = np.where(pooled.is_owned, (too_far - (weights * pooled.means).sum(axis=1)) / 2, 0)
     return Discriminant(weights.astype(np.float32), biases.astype(np.float32), pooled.is_owned)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from operator import add
 
 from fedsir.stages.discriminant import (
     ClassMoments,
@@ -31,9 +32,9 @@ class Others:
     def scores(self, trust: Mapping[str, float]) -> Iterator[tuple[str, Array]]:
         """Yield each client and its scores (n, C), by the discriminant of all the others as far as they are trusted."""
         fewest = fewest_of_a_noisy_class(self.n_features)
-        total = reduce(ClassMoments.__add__, (self._sums(k).scaled(trust[k]) for k in self.clients))
+        total = reduce(add, (self._sums(k).weighted(trust[k]) for k in self.clients))
         for k, (features, _) in self.clients.items():
-            fitted = discriminant_by_inverse(total - self._sums(k).scaled(trust[k]), fewest)
+            fitted = discriminant_by_inverse(total - self._sums(k).weighted(trust[k]), fewest)
             yield k, discriminant_scores(features, fitted)
 
     def _sums(self, k: str) -> ClassMoments:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 from typing import Annotated
 
 import numpy as np
@@ -136,8 +137,8 @@ def discriminants_of_others(moments: Mapping[str, ClassMoments], trust: Mapping[
     """Return for each client the discriminant of all the others, as far as they are trusted; empty with one client."""
     if len(moments) < 2:
         return {}
-    trusted = {k: sums.scaled(trust[k]) for k, sums in moments.items()}
-    total = reduce(ClassMoments.__add__, trusted.values())
+    trusted = {k: sums.weighted(trust[k]) for k, sums in moments.items()}
+    total = reduce(add, trusted.values())
     fewest = fewest_of_a_noisy_class(next(iter(moments.values())).sums.shape[1])
     return {k: discriminant([total - own], fewest=fewest) for k, own in trusted.items()}
 

@@ -182,3 +182,22 @@ def test_neither_order_nor_names_nor_a_shift_of_the_scores_matter(seed: int, rat
     other = weigh_labels(scores[order][:, names] + shift, np.argsort(names)[given_labels[order]])
     assert_allclose(other.probabilities, found.probabilities[order][:, names], atol=1e-6)
     assert other.noise_rate == pytest.approx(found.noise_rate, abs=1e-6)
+
+
+def test_a_mean_is_worth_its_samples_however_little_each_of_them_counts() -> None:
+    one, other = (class_moments(np.eye(2)[:, :1], np.array([0, 1]), 2) for _ in range(2))
+    alike = one.weighted(0.1) + other.weighted(0.1)
+    np.testing.assert_allclose(alike.counts, [0.2, 0.2])
+    np.testing.assert_allclose(alike.worth, [2, 2])
+    np.testing.assert_allclose((alike - other.weighted(0.1)).worth, [1, 1])
+    np.testing.assert_allclose((one.weighted(1) + other.weighted(0.5)).worth, [1.5**2 / 1.25] * 2)
+    np.testing.assert_allclose((one.weighted(0.5) + other).worth, [1.5**2 / 1.25] * 2)
+    np.testing.assert_allclose(alike.weighted(3).worth, alike.worth)
+
+
+def test_weights_that_all_clients_share_change_no_discriminant() -> None:
+    features, labels = np.random.default_rng(0).normal(size=(400, 5)), np.arange(400) % 3
+    sums = class_moments(features, labels, 3)
+    plain, light = discriminant([sums]), discriminant([sums.weighted(0.25)])
+    np.testing.assert_allclose(light.weights, plain.weights, rtol=0.02, atol=1e-3)  # degrees of freedom are counted
+    np.testing.assert_allclose(light.biases, plain.biases, rtol=0.02, atol=1e-3)
