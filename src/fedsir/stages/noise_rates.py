@@ -53,7 +53,7 @@ class Belief:
 # One-sided noise that most clients share looks like classes that features cannot tell apart, but that leaves clean
 # clients' labels unexplained: they are too good. A search that believes little in symmetric noise finds that out. It
 # also takes what others know little of for noise, so it only says how far each client is trusted. Verdicts need more.
-SEARCH, VERDICT = Belief("search", 1.0, 0.05), Belief("verdict", 3.0, 0.3)
+SEARCH, VERDICT = Belief("search", 1.0, 0.05), Belief("verdict", 2.0, 0.3)
 # With few samples for their features, classes of the others are known too badly for a search: symmetric noise only.
 CAREFUL = Belief("careful", math.inf, math.inf, (300.0, math.inf), trust_power=4)
 BELIEFS = {belief.name: belief for belief in (SEARCH, VERDICT, CAREFUL)}
