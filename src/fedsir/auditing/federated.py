@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -228,6 +228,8 @@ class FederatedAudit(Method[AuditConfig, ServerState]):
             }
         common = {"temperature": temperature, "n_others": len(sums) - 1, "note": split.note, "min_cell": min_cell}
         counts = dict(fed.ask(self.audit_conclude, each, each=each, **common).items())
+        if not counts:
+            raise MethodError(f"No site could finish the audit. {_reasons(fed.failures)}.")
         verdicts |= {k: (VERDICTS[-1], why) for k, why in fed.failures.items()}
         return Outcome(sums, counts, verdicts, probabilities, dict(fed.failures), temperature, split.note)
 
@@ -354,6 +356,9 @@ def _counts(
 
 
 def _too_few(sums: Mapping[ClientId, AuditSums], failures: Mapping[ClientId, str]) -> str:
-    left: Sequence[str] = [f"{k} was left out: {why}" for k, why in failures.items()]
     there = f"only {next(iter(sums))} can be audited" if sums else "no site can be audited"
-    return f"An audit compares sites, so it needs two; {there}. {'; '.join(left)}".rstrip(". ") + "."
+    return f"An audit compares sites, so it needs two; {there}. {_reasons(failures)}.".replace(". .", ".")
+
+
+def _reasons(failures: Mapping[ClientId, str]) -> str:
+    return "; ".join(f"{k} was left out: {why}" for k, why in sorted(failures.items()))

@@ -126,6 +126,16 @@ def test_nobody_to_compare_with(sites: Callable[..., Sites]) -> None:
         held(some)
 
 
+def test_where_nobody_finishes_the_reasons_are_told(
+    sites: Callable[..., Sites], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsir.auditing.federated.weighed", lambda *_: 1 / 0)
+    with pytest.raises(
+        MethodError, match=r"No site could finish the audit\. site 0 was left out: ZeroDivision.*; site 1"
+    ):
+        held(sites(3, (), each=60))
+
+
 def test_a_client_with_one_class_is_judged_by_the_others(sites: Callable[..., Sites]) -> None:
     some = sites(4, (1,), each=100)
     keep = (some.clients != "site 3") | (some.given == "dog")
