@@ -43,6 +43,9 @@ def audit(
         int, typer.Option(help="Sites to wait for; 0: as many as the app's setting min-sites says.", min=0)
     ] = 0,
     wait: Annotated[float, typer.Option(help="Seconds to wait for sites.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for a site to answer; 0: what the app's setting timeout says.", min=0)
+    ] = 0.0,
     download: Annotated[bool, typer.Option(help="Let sites fetch the network's weights if they have none.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -64,7 +67,8 @@ def audit(
         "audit-download": download,
         "wait": wait,
     }
-    found = run_app(app_folder, federation, settings | ({"min-sites": min_sites} if min_sites else {}))
+    settings |= {key: value for key, value in {"min-sites": min_sites, "timeout": timeout}.items() if value}
+    found = run_app(app_folder, federation, settings)
     if as_json:
         say_json(found)
     if "error" in found:
