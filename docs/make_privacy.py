@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsir.auditing.federated import FederatedAudit
 from fedsir.data.shapes import Shape
 from fedsir.engines.wire import encode
 from fedsir.methods import replies
+from fedsir.methods.base import AnyMethod
 from fedsir.methods.baseline_settings import RHFLConfig
 from fedsir.methods.fedsir_settings import FedSIRConfig
 from fedsir.methods.registry import BUILT_IN, method_class
@@ -34,7 +36,7 @@ PAGE = Path(__file__).parent / "privacy.md"
 INTRODUCTION = """\
 # What leaves a client
 
-<!-- `make docs` writes this page from the reply types in src/fedsir/methods; edit them, not the page. -->
+<!-- `make docs` writes this page from the types of the replies in src/fedsir; edit them, not the page. -->
 
 In federated learning data stay with the client. What does leave is listed here, message by message, for every method. A
 task is a function that the server may ask a client to run. Its reply has a declared type, and the server refuses
@@ -61,6 +63,14 @@ without the fields that may be left out to one with all of them.
 ## By method
 
 "The server sends" names what goes down to the client with the task.
+"""
+
+AUDIT = """\
+## A label audit
+
+[`fedsir flower audit`](audit.md#on-a-flower-federation) trains nothing, and what it finds about single samples stays
+with the site. Counts from 1 to 4 do not leave in its last reply, whatever the server asks for; its first one has the
+count and the sum of every class, as in the preset plus. `--min-class-samples 20` keeps smaller classes out of these.
 """
 
 SENDING_LESS = """\
@@ -198,7 +208,8 @@ def message_bytes(declared: type[Reply], example: Example, *, is_full: bool, abs
 
 
 def _sizes(declared: type[Reply], example: Example) -> str:
-    least, most = (_readable(message_bytes(declared, example, is_full=is_full)) for is_full in (False, True))
+    sizes = (message_bytes(declared, example, is_full=is_full) for is_full in (False, True))
+    least, most = map(_readable, sorted(sizes))  # "null" is longer than a zero
     return most if least == most else f"{least} to {most}"
 
 
@@ -251,6 +262,19 @@ def _minimal(example: Example) -> Iterator[str]:
     yield ""
 
 
+def _tasks(method: type[AnyMethod], example: Example, declared: dict[str, type[Reply]]) -> Iterator[str]:
+    """Yield the table of a method's tasks; their replies go into `declared`."""
+    yield "| task | what it does, and when | the server sends | reply | size |"
+    yield "|---|---|---|---|---|"
+    for task_name, task in method.tasks().items():
+        reply = reply_type(task)
+        declared[reply.__name__] = reply
+        link = f"[{reply.__name__}](#{reply.__name__.lower()})"
+        cells = (f"`{task_name}`", _told(task), _sent_down(task), link, _sizes(reply, example))
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
 def page(example: Example) -> str:
     """Return the text of the page."""
     parts = [
@@ -262,15 +286,8 @@ def page(example: Example) -> str:
     ]
     declared: dict[str, type[Reply]] = {}
     for name in BUILT_IN:
-        parts += [f"### {name}\n", "| task | what it does, and when | the server sends | reply | size |"]
-        parts.append("|---|---|---|---|---|")
-        for task_name, task in method_class(name).tasks().items():
-            reply = reply_type(task)
-            declared[reply.__name__] = reply
-            link = f"[{reply.__name__}](#{reply.__name__.lower()})"
-            cells = (f"`{task_name}`", _told(task), _sent_down(task), link, _sizes(reply, example))
-            parts.append(f"| {' | '.join(cells)} |")
-        parts.append("")
+        parts += [f"### {name}\n", *_tasks(method_class(name), example, declared)]
+    parts += [AUDIT, *_tasks(FederatedAudit, example, declared)]
     parts += [SENDING_LESS, *_minimal(example)]
     parts.append("## Replies\n")
     for name, reply in sorted(declared.items()):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import fedsir
+from fedsir.auditing.federated import FederatedAudit
 from fedsir.engines.client_host import ClientHost
 from fedsir.engines.wire import decode
 from fedsir.methods.registry import BUILT_IN, method_class
@@ -65,10 +66,10 @@ def test_optional_fields_are_counted_once_with_and_once_without(privacy: ModuleT
     assert least < 200
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_every_task_says_when_it_is_asked(name: str) -> None:
-    for task, function in method_class(name).tasks().items():
-        assert "asked" in (function.__doc__ or ""), f"{name}.{task}: its docstring does not say when it is asked"
+@pytest.mark.parametrize("method", [*map(method_class, BUILT_IN), FederatedAudit], ids=lambda method: method.name)
+def test_every_task_says_when_it_is_asked(method: type[Any]) -> None:
+    for task, function in method.tasks().items():
+        assert "asked" in (function.__doc__ or ""), f"{method.name}.{task}: its docstring does not say when it is asked"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="needs fedsir[flower]")
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "engines"))  # the misbehaving methods are those of the local engine
 sys.path.insert(0, str(ROOT / "examples"))
+sys.path.insert(0, str(ROOT / "tests" / "unit" / "auditing"))  # a network for --features MODULE:CLASS
 
 if TYPE_CHECKING:
     from five_on_a_grid import OnGrid

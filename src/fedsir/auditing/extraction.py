@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,12 +38,14 @@ class Extracted:
     kept : (m,) rows of these images
     unreadable : row → why it could not be read
     details : size, weights, and where the features are kept
+    network : hash of the network and of the size: features of another one cannot be compared with these
     """
 
     features: NDArray[np.float32]
     kept: NDArray[np.int64]
     unreadable: dict[int, str]
     details: dict[str, Any]
+    network: str
 
 
 def extract_features(
@@ -66,24 +68,28 @@ def extract_features(
     from fedsir.models.weights import weights_of, weights_sha256
 
     where = data_directory(data_dir)
-    side = image_size or _usual_side(reader)
+    side = image_size or usual_side(reader.sides())
     if side < 8:
         raise ConfigError(f"image_size: must be at least 8 (given: {side})")
     module, source = _network(extractor, side, where, download=download)
     details = {"image_size": side, "weights": source}
-    asked = [reader.digest(), extractor, side, weights_sha256(weights_of(module)), n]
-    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-    kept_at = where / "features" / f"{key[:32]}.npz"
+    network = [extractor, side, weights_sha256(weights_of(module))]
+    asked = [reader.digest(), *network, n]
+    kept_at = where / "features" / f"{_sha256(asked)[:32]}.npz"
     found = _stored(kept_at, n)
     if found is None:
         found = _computed(reader, n, module, (side, side), progress)
         _store(kept_at, *found)
     features, kept, unreadable = found
-    return Extracted(features, kept, unreadable, {**details, "kept_at": str(kept_at)})
+    return Extracted(features, kept, unreadable, {**details, "kept_at": str(kept_at)}, _sha256(network))
 
 
-def _usual_side(reader: ImageReader) -> int:
-    sides = reader.sides()
+def _sha256(words: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+
+def usual_side(sides: Sequence[int]) -> int:
+    """Return the side to which images are brought whose shorter sides are these, in pixels."""
     middle = int(np.median(sides)) if sides else SMALLEST_SIDE
     return min(max(middle, SMALLEST_SIDE), LARGEST_SIDE)
 

@@ -27,6 +27,8 @@ from urllib.parse import quote
 from fedsir.auditing.table import Table
 from fedsir.errors import FedsirError
 
+SITES = "sites"  # kind of data of an audit whose samples are elsewhere
+SITES_FOLDER = "SITE/audit"  # where a site keeps them; SITE is the folder that `fedsir flower site` wrote
 MARK = ".fedsir-audit"  # written first: a folder that a kill left half done is still an audit's
 LONGEST_FOLDER = 120  # characters; file systems take 255 bytes
 SAMPLE_COLUMNS = (
@@ -67,7 +69,12 @@ class AuditFolder:
 
     @property
     def client_names(self) -> list[str]:
-        """Every client, worst first."""
+        """Every client, worst first; an error where their samples are elsewhere."""
+        if self.audit.get("data", {}).get("kind") == SITES:
+            raise AuditFolderError(
+                f"{self.path} is the summary of an audit on Flower: the samples are at the sites. Run this at a site, "
+                f"with {SITES_FOLDER}; SITE is its folder from `fedsir flower site`."
+            )
         return list(self.audit["folders"])
 
     def clients(self) -> list[dict[str, str]]:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedsir
-from fedsir.auditing.folder import MARK, SAMPLE_COLUMNS, AuditFolderError, folder_names
+from fedsir.auditing.folder import MARK, SAMPLE_COLUMNS, SITES, AuditFolderError, folder_names
 from fedsir.auditing.result import MIN_CELL, AuditResult
-from fedsir.auditing.sharing import shared_clients, shared_confusion, shared_summary
+from fedsir.auditing.sharing import Shared, share
 from fedsir.auditing.sources import ImageReader
 from fedsir.auditing.table import Table
 from fedsir.errors import ConfigError
@@ -45,7 +45,7 @@ class Origin:
     """Where the audited samples came from.
 
     data : file or folder; None for arrays in memory
-    kind : folder, npz, parquet or features
+    kind : folder, npz, parquet or features; sites where others have the samples
     extractor : what made features of images; "given" if they came as they are
     skipped : client → (path, reason) of images that could not be read
     details : more about features: weights, image size
@@ -63,7 +63,9 @@ class Origin:
     @property
     def name(self) -> str:
         """What the data are called where their path is nobody's business."""
-        return "arrays" if self.data is None else self.data.resolve().name
+        if self.data is None:
+            return self.kind if self.kind == SITES else "arrays"
+        return self.data.resolve().name
 
 
 ARRAYS = Origin()
@@ -74,65 +76,84 @@ def write_folder(result: AuditResult, path: Path, origin: Origin = ARRAYS, *, mi
 
     A folder of an earlier audit is written anew. What people decided and applied there stays.
     """
-    if min_cell < 1:
-        raise ConfigError(f"min_cell: must be at least 1 (given: {min_cell})")
+    shared = share(result, checked_min_cell(min_cell))
     writer = _Writer(path)
     with _usable(path):
         writer.claim()
         names = [str(client) for client in result.clients["client"].tolist()]
         folders = folder_names([*names, *(client for client in origin.skipped if client not in names)])
         writer.forget(set(folders.values()))
-        writer.csv("clients.csv", CLIENT_COLUMNS, shared_clients(result, min_cell))
-        writer.csv("confusion.csv", ("client", "given", "suggested", "count"), shared_confusion(result, min_cell))
-        summary = shared_summary(result, min_cell)
-        writer.json("summary.json", summary)
         for client, name in zip(result.clients["client"].tolist(), names, strict=True):
             writer.samples(f"clients/{folders[name]}", result.of_client(client))
         for client, left_out in origin.skipped.items():
             rows = [{"path": skipped, "reason": reason} for skipped, reason in left_out]
             writer.csv(f"clients/{folders[client]}/skipped.csv", ("path", "reason"), rows)
-        _write_pages(writer, result, origin, folders, min_cell)
-        writer.json("audit.json", _about(result, origin, folders, min_cell))
+        _write_own_pages(writer, result, origin, folders)
+        _write_shared(writer, shared, origin, folders, {name: folders[name] for name in names})
     return path
+
+
+def write_shared_folder(shared: Shared, path: Path, origin: Origin) -> Path:
+    """Write what may be shared of an audit, where that is all there is, and return the folder."""
+    writer = _Writer(path)
+    with _usable(path):
+        writer.claim()
+        writer.forget(set())
+        _write_shared(writer, shared, origin, {}, {})
+    return path
+
+
+def checked_min_cell(min_cell: int) -> int:
+    """Refuse a smallest count below one."""
+    if min_cell < 1:
+        raise ConfigError(f"min_cell: must be at least 1 (given: {min_cell})")
+    return min_cell
 
 
 def write_page(result: AuditResult, path: Path, origin: Origin, *, min_cell: int) -> Path:
     """Write the shared page alone and return its path."""
     from fedsir.auditing.pages import shared_page
 
-    content = shared_page(result, origin, {}, min_cell, _now()).encode()
+    content = shared_page(share(result, min_cell), origin, {}, _now()).encode()
     with _usable(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
     return path
 
 
-def _write_pages(
-    writer: _Writer, result: AuditResult, origin: Origin, folders: Mapping[str, str], min_cell: int
-) -> None:
-    from fedsir.auditing.pages import own_page, shared_page, thumbnails
+def _write_own_pages(writer: _Writer, result: AuditResult, origin: Origin, folders: Mapping[str, str]) -> None:
+    from fedsir.auditing.pages import own_page, thumbnails
 
-    created = _now()
     pictures = thumbnails(result, origin)
-    with_page = {}
     for row in result.clients.rows():
-        name = str(row["client"])
-        writer.write(f"clients/{folders[name]}/report.html", own_page(result, origin, row, pictures, created).encode())
-        with_page[name] = folders[name]
-    writer.write("report.html", shared_page(result, origin, with_page, min_cell, created).encode())
+        page = own_page(result, origin, row, pictures, _now())
+        writer.write(f"clients/{folders[str(row['client'])]}/report.html", page.encode())
+
+
+def _write_shared(
+    writer: _Writer, shared: Shared, origin: Origin, folders: dict[str, str], with_page: Mapping[str, str]
+) -> None:
+    """Write the files that may be shared, and audit.json last; `with_page` are the folders of clients' pages."""
+    from fedsir.auditing.pages import shared_page
+
+    writer.csv("clients.csv", CLIENT_COLUMNS, shared.clients)
+    writer.csv("confusion.csv", ("client", "given", "suggested", "count"), shared.confusion)
+    writer.json("summary.json", shared.summary)
+    writer.write("report.html", shared_page(shared, origin, with_page, _now()).encode())
+    writer.json("audit.json", _about(shared, origin, folders))
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _about(result: AuditResult, origin: Origin, folders: dict[str, str], min_cell: int) -> dict[str, Any]:
+def _about(shared: Shared, origin: Origin, folders: dict[str, str]) -> dict[str, Any]:
     return {
         "fedsir": fedsir.__version__,
         "data": {"path": None if origin.data is None else str(origin.data.resolve()), "kind": origin.kind},
-        "features": {"name": origin.extractor, "dimension": result.n_features, **origin.details},
-        "class_names": [str(name) for name in result.class_names],
-        "settings": {**result.settings, "min_cell": min_cell},
+        "features": {"name": origin.extractor, "dimension": shared.n_features, **origin.details},
+        "class_names": [str(name) for name in shared.class_names],
+        "settings": {**shared.settings, "min_cell": shared.min_cell},
         "created": _now(),
         "skipped": {client: len(left_out) for client, left_out in origin.skipped.items()},
         "folders": folders,

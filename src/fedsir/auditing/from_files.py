@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsir.auditing.audit import audit
 from fedsir.auditing.folder_writer import Origin, write_folder
@@ -39,31 +41,50 @@ def audit_files(
         raise ConfigError(f"max_corrupt: must be a share from 0 to 1 (given: {max_corrupt:g})")
     refuse_foreign(out)  # before hours of work
     data = read_data(path)
-    if data.reader is None:
-        origin = Origin(path, data.kind)
-        result = audit(data.features, data.labels, data.clients, ids=data.ids, paths=data.paths)
-    else:
-        origin, result = _from_images(
-            data, extractor, image_size, max_corrupt, data_dir, download=download, progress=progress
-        )
-    write_folder(result, out, origin, min_cell=min_cell)
-    return result, origin
+    if data.reader is not None:
+        _refuse_early(data)
+    found = prepare(data, extractor, image_size, max_corrupt, data_dir, download=download, progress=progress)
+    result = audit(found.features, found.labels, found.clients, ids=found.ids, paths=found.paths)
+    write_folder(result, out, found.origin, min_cell=min_cell)
+    return result, found.origin
 
 
-def _from_images(
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Samples with features, without those whose images could not be read.
+
+    features : (n, d)
+    labels, clients, ids, paths : (n,); ids are row numbers if None, paths are None where there are none
+    origin : where they came from
+    network : what made the features; two of them can be compared where it is the same
+    """
+
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    clients: NDArray[Any]
+    ids: NDArray[Any] | None
+    paths: NDArray[Any] | None
+    origin: Origin
+    network: str = "given"
+
+
+def prepare(
     data: AuditData,
     extractor: str,
     image_size: int | None,
-    max_corrupt: float,
-    data_dir: Path | None,
+    max_corrupt: float = MAX_CORRUPT,
+    data_dir: Path | None = None,
     *,
-    download: bool,
-    progress: Progress | None,
-) -> tuple[Origin, AuditResult]:
+    download: bool = False,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Return features as they were given, or those that a network makes of the images."""
+    if data.reader is None:
+        assert data.features is not None
+        origin = Origin(data.path, data.kind)
+        return Prepared(data.features, data.labels, data.clients, data.ids, data.paths, origin)
     from fedsir.auditing.extraction import extract_features
 
-    assert data.reader is not None
-    _refuse_early(data)
     n = len(data.labels)
     found = extract_features(
         data.reader, n, extractor, image_size=image_size, data_dir=data_dir, download=download, progress=progress
@@ -79,15 +100,15 @@ def _from_images(
     for row, reason in found.unreadable.items():
         skipped.setdefault(str(data.clients[row]), []).append((str(names[row]), reason))
     kept = found.kept
-    ids = np.array([str(row) for row in kept.tolist()]) if data.ids is None else data.ids[kept]
-    result = audit(
+    return Prepared(
         found.features,
         data.labels[kept],
         data.clients[kept],
-        ids=ids,
-        paths=None if data.paths is None else data.paths[kept],
+        np.array([str(row) for row in kept.tolist()]) if data.ids is None else data.ids[kept],
+        None if data.paths is None else data.paths[kept],
+        Origin(data.path, data.kind, extractor, skipped, found.details, data.reader, kept),
+        found.network,
     )
-    return Origin(data.path, data.kind, extractor, skipped, found.details, data.reader, kept), result
 
 
 def _refuse_early(data: AuditData) -> None:

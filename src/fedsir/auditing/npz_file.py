@@ -23,10 +23,14 @@ from fedsir.errors import DataError, did_you_mean
 COLUMNS = ("labels", "clients", "ids", "paths", "class_names", "features")
 
 
-def read_npz(path: Path) -> AuditData:
-    """Return the samples of an npz file."""
+def read_npz(path: Path, owner: str | None = None, *, wants_images: bool = False) -> AuditData:
+    """Return the samples of an npz file; all are of `owner` if there is one."""
     with _archive(path) as members:
         arrays = {name: _opened(path, name, members).read() for name in COLUMNS if name in members}
+        if wants_images:
+            arrays.pop("features", None)
+        if owner is not None and "labels" in arrays:
+            arrays["clients"] = np.full(arrays["labels"].shape, owner)
         for name in ("labels", "clients"):
             if name not in arrays:
                 suggestion = did_you_mean(name, members)

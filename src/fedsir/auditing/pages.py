@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,8 +11,9 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsir.auditing.folder import SITES, SITES_FOLDER
 from fedsir.auditing.result import AuditResult
-from fedsir.auditing.sharing import shared_clients, shared_confusion, shared_summary
+from fedsir.auditing.sharing import Shared
 from fedsir.auditing.table import Table
 from fedsir.report.audit_page import (
     AuditedClient,
@@ -33,31 +33,32 @@ MOST_PICTURES, FEWEST_PICTURES, ALL_PICTURES = 60, 6, 6000  # on a client's page
 MOST_LISTED = 500  # samples on a client's page
 
 
-def shared_page(result: AuditResult, origin: Origin, folders: Mapping[str, str], min_cell: int, created: str) -> str:
+def shared_page(shared: Shared, origin: Origin, folders: Mapping[str, str], created: str) -> str:
     """Return report.html, which may be shared: it has counts, and no sample.
 
     folders : folder of each client that has a page of its own
     """
     n_skipped = sum(map(len, origin.skipped.values()))
-    notes = [result.note] if result.note else []
+    notes = [shared.note] if shared.note else []
     if n_skipped:
         notes.append(f"{_images(n_skipped)} could not be read, so nothing is said of them")
+    notes += [f"{who} was left out: {why}" for who, why in shared.summary.get("left_out", {}).items()]
     clients = [
         _client(row, f"clients/{quote(folders[row['client']])}/report.html" if row["client"] in folders else "")
-        for row in shared_clients(result, min_cell)
+        for row in shared.clients
     ]
     return audit_page(
         AuditView(
-            headline=f"{shared_summary(result, min_cell)['headline']}.",
+            headline=f"{shared.summary['headline']}.",
             data=origin.name,
-            features=_features(result, origin),
-            class_names=tuple(map(str, result.class_names)),
+            features=_features(shared, origin),
+            class_names=tuple(map(str, shared.class_names)),
             clients=tuple(clients),
-            confusion=_pooled(shared_confusion(result, min_cell), result, min_cell),
-            min_cell=min_cell,
-            settings=_settings(result, origin),
+            confusion=tuple(ConfusionCell(*cell) for cell in shared.pooled),
+            min_cell=shared.min_cell,
+            settings=_settings(shared, origin),
             notes=tuple(notes),
-            commands=next_commands(),
+            commands=next_commands(SITES_FOLDER if origin.kind == SITES else "DIR"),
             created=created,
         )
     )
@@ -106,12 +107,12 @@ def thumbnails(result: AuditResult, origin: Origin) -> dict[str, Picture]:
     return {ids[row]: picture_of_array(image.transpose(2, 0, 1)) for row, image in origin.reader.chosen(rows)}
 
 
-def next_commands() -> tuple[tuple[str, str], ...]:
+def next_commands(folder: str = "DIR") -> tuple[tuple[str, str], ...]:
     """Return what comes after an audit: what it does, and the command."""
     return (
-        ("go through the suspicious samples", "fedsir audit review DIR"),
-        ("write new label files", "fedsir audit apply DIR --accept 'score<0.2'"),
-        ("take them to another tool", "fedsir audit export DIR --format label-studio"),
+        ("go through the suspicious samples", f"fedsir audit review {folder}"),
+        ("write new label files", f"fedsir audit apply {folder} --accept 'score<0.2'"),
+        ("take them to another tool", f"fedsir audit export {folder} --format label-studio"),
     )
 
 
@@ -158,35 +159,17 @@ def _sample(row: Mapping[str, Any], pictures: Mapping[str, Picture]) -> Suspicio
     )
 
 
-def _pooled(shown: list[dict[str, Any]], result: AuditResult, min_cell: int) -> tuple[ConfusionCell, ...]:
-    """Return given → suggested over all clients, from which no client's hidden count can be computed.
-
-    Hidden counts are added only where they are of several clients and many together.
-    """
-    sums: dict[tuple[str, str], int] = defaultdict(int)
-    hidden: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for cell, true in zip(shown, result.confusion["count"].tolist(), strict=True):
-        pair = cell["given"], cell["suggested"]
-        if isinstance(cell["count"], int):
-            sums[pair] += cell["count"]
-        else:
-            hidden[pair].append(true)
-    for pair, counts in hidden.items():
-        sums[pair] += sum(counts) if len(counts) > 1 and sum(counts) >= min_cell else 0
-    return tuple(ConfusionCell(*pair, count if count >= min_cell else None) for pair, count in sums.items())
-
-
 def _of_client(table: Table, client: Any) -> NDArray[np.bool_]:
     return np.array([entry == client for entry in table["client"].tolist()], bool)
 
 
-def _features(result: AuditResult, origin: Origin) -> str:
+def _features(result: AuditResult | Shared, origin: Origin) -> str:
     if origin.extractor == "given":
         return f"features as given, {result.n_features} numbers a sample"
     size = f" of images at {origin.details['image_size']} pixels" if "image_size" in origin.details else ""
     return f"{origin.extractor}{size}, {result.n_features} numbers a sample"
 
 
-def _settings(result: AuditResult, origin: Origin) -> dict[str, Any]:
+def _settings(result: AuditResult | Shared, origin: Origin) -> dict[str, Any]:
     known = {"features": origin.extractor, "dimension": result.n_features}
     return known | {name: value for name, value in result.settings.items() if value is not None}

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,21 +68,28 @@ class AuditData:
     reader: ImageReader | None
 
 
-def read_data(path: Path) -> AuditData:
-    """Return the samples of a folder or file; images are read later, one by one."""
+def read_data(path: Path, owner: str | None = None, *, wants_images: bool = False) -> AuditData:
+    """Return the samples of a folder or file; images are read later, one by one.
+
+    Parameters
+    ----------
+    owner : whose samples all of them are, whatever the data say; by default the data say it
+    wants_images : look at the images of an npz file that has features, too
+    """
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except (OSError, ValueError) as problem:
         raise DataError(f"{str(path)!r} cannot be read: {problem}") from None
     if is_folder:
-        return _read_folder(path)
+        found = _read_folder(path)
+        return found if owner is None else replace(found, clients=np.full(len(found.labels), owner))
     if not is_file:
         raise DataError(f"there is no file or folder {path}")
     if path.suffix.lower() == ".npz":
         from fedsir.auditing.npz_file import read_npz
 
-        return read_npz(path)
-    if path.suffix.lower() in (".parquet", ".pq"):
+        return read_npz(path, owner, wants_images=wants_images)
+    if path.suffix.lower() in (".parquet", ".pq") and owner is None:
         from fedsir.auditing.parquet_file import read_parquet
 
         return read_parquet(path)

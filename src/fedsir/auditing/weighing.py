@@ -6,7 +6,8 @@ samples stays with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +17,23 @@ from fedsir.stages.bayes import TEMPERATURES, LabelPosterior, label_log_likeliho
 from fedsir.stages.noise_rates import ALL_FOR_TEMPERATURE, FEWEST_FOR_TEMPERATURE, UNKNOWN
 from fedsir.stages.spectrum import Array, Labels
 
+STEP = float(np.log(TEMPERATURES[1] / TEMPERATURES[0])) / 2  # in the logarithm of the temperature
 MOST_STEPS = 2  # of half the grid's: Stage I has looked farther
 STRENGTH = 300.0  # samples' worth of belief in symmetric noise in each row of a transition
 TRUST_POWER = 4  # nearly all of a client's samples count at 1 % wrong labels, next to none at 90 %
 
 
+def trust_of(rate: float | None, *, is_noisy: bool) -> float:
+    """Return how much a client's sums count for what the others are judged by; without a rate the verdict decides."""
+    return float(not is_noisy) if rate is None else (1 - rate) ** TRUST_POWER
+
+
 def trust_by_verdict(found: Identification) -> dict[str, float]:
-    """Return how much each client's sums count for what the others are judged by; keys are numbers, as text."""
-    trust = {}
-    for k, client in enumerate(found.n_samples):
-        if client in found.noise_rate:
-            trust[str(k)] = (1 - found.noise_rate[client][0]) ** TRUST_POWER
-        else:
-            trust[str(k)] = float(client not in found.noisy)
-    return trust
+    """Return how much each client's sums count; keys are numbers, as text."""
+    rates = {client: rate for client, (rate, _) in found.noise_rate.items()}
+    return {
+        str(k): trust_of(rates.get(client), is_noisy=client in found.noisy) for k, client in enumerate(found.n_samples)
+    }
 
 
 def weigh_clients(
@@ -39,40 +43,63 @@ def weigh_clients(
     scores = {k: each.astype(np.float32) for k, each in federation.others.scores(trust)}  # what they were made in
     given = {k: labels for k, (_, labels) in federation.samples().items()}
     if temperature is not None:
-        most = max(FEWEST_FOR_TEMPERATURE, ALL_FOR_TEMPERATURE // len(given))
-        temperature = refined(temperature, [_some(each, given[k], most) for k, each in scores.items()])
+        most = most_for_refining(len(given))
+        temperature = refined(
+            temperature, lambda at: sum(log_likelihood(scores[k], given[k], np.array([at]), most)[0] for k in scores)
+        )
     for k, each in scores.items():
-        yield int(k), weigh_labels(each.astype(np.float64), given[k], STRENGTH, UNKNOWN, temperature=temperature)
+        yield int(k), weighed(each.astype(np.float64), given[k], temperature)
 
 
-def _some(scores: NDArray[np.float32], given: Labels, most: int) -> tuple[Array, Labels]:
-    """Return scores and labels of at most so many samples, evenly spaced."""
+def weighed(scores: Array, given: Labels, temperature: float | None) -> LabelPosterior:
+    """Return what is known of a client's labels (n,) by its scores (n, C) and a temperature that all share."""
+    return weigh_labels(scores, given, STRENGTH, UNKNOWN, temperature=temperature)
+
+
+def most_for_refining(n_clients: int) -> int:
+    """Return how many samples of each client are enough to tell the common temperature."""
+    return max(FEWEST_FOR_TEMPERATURE, ALL_FOR_TEMPERATURE // n_clients)
+
+
+def log_likelihood(scores: NDArray[np.floating[Any]], given: Labels, temperatures: Array, most: int) -> Array:
+    """Return a client's log-likelihood by temperature, of at most so many of its samples, evenly spaced."""
     rows = np.unique(np.linspace(0, len(given) - 1, min(most, len(given))).astype(np.int64))
-    return scores[rows].astype(np.float64), given[rows]
+    return label_log_likelihood(scores[rows].astype(np.float64), given[rows], temperatures)
 
 
-def refined(temperature: float, clients: Sequence[tuple[Array, Labels]]) -> float:
+def temperatures_near(temperature: float) -> Array:
+    """Return every temperature that `refined` may ask for."""
+    return np.array([_at(temperature, place) for place in range(-MOST_STEPS - 1, MOST_STEPS + 2)])
+
+
+def _at(temperature: float, place: float) -> float:
+    return float(temperature * np.exp(place * STEP))
+
+
+def refined(temperature: float, likelihood: Callable[[float], float]) -> float:
     """Return the temperature that all clients' labels together find likeliest, near one of a coarse grid.
 
     A step of that grid moves noise rates by 0.05. In its logarithm the likelihood is nearly a parabola, so its top is
-    found from three points half a step apart. Only sums over clients are needed: one number each a temperature.
+    found from three points half a step apart.
+
+    Parameters
+    ----------
+    likelihood : temperature → sum of all clients' log-likelihoods; no more is needed of a client than one number
     """
-    step = float(np.log(TEMPERATURES[1] / TEMPERATURES[0])) / 2
     known: dict[int, float] = {}
 
-    def likelihood(place: int) -> float:
+    def at(place: int) -> float:
         if place not in known:
-            at = np.array([temperature * np.exp(place * step)])
-            known[place] = sum(float(label_log_likelihood(scores, given, at)[0]) for scores, given in clients)
+            known[place] = likelihood(_at(temperature, place))
         return known[place]
 
     top = 0
     for _ in range(MOST_STEPS):
-        better = max((top - 1, top, top + 1), key=likelihood)
+        better = max((top - 1, top, top + 1), key=at)
         if better == top:
             break
         top = better
-    below, middle, above = (likelihood(place) for place in (top - 1, top, top + 1))
+    below, middle, above = (at(place) for place in (top - 1, top, top + 1))
     curvature = below - 2 * middle + above
     shift = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
-    return float(temperature * np.exp((top + min(max(shift, -0.5), 0.5)) * step))
+    return _at(temperature, top + min(max(shift, -0.5), 0.5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,17 +117,31 @@ def _as_json(result: AuditResult, origin: Origin, out: Path) -> dict[str, Any]:
     }
 
 
-def _show(result: AuditResult, origin: Origin, out: Path) -> None:
+def show_clients(clients: Sequence[Mapping[str, Any]], out: Path) -> None:
+    """Print the table of clients; a count that nobody told is a dash."""
     from fedsir.auditing.sharing import percent
 
     rows = []
-    for row in list(result.clients.rows())[:MOST_CLIENTS]:
+    for row in clients[:MOST_CLIENTS]:
         low, high = percent(row["noise_rate_low"]), percent(row["noise_rate_high"])
         wrong = f"{percent(row['noise_rate'])} ({low} to {high})" if row["verdict"] != "not assessed" else "–"
-        rows.append((str(row["client"]), f"{row['samples']:,}", row["verdict"], wrong, f"{row['suspicious']:,}"))
+        counts = [f"{n:,}" if isinstance(n, int) else n or "–" for n in (row["samples"], row["suspicious"])]
+        rows.append((str(row["client"]), counts[0], row["verdict"], wrong, counts[1]))
     say_table(("client", "samples", "verdict", "wrong labels", "suspicious"), rows, left=(0, 2))
-    if result.clients.n_rows > MOST_CLIENTS:
-        say(f"… and {result.clients.n_rows - MOST_CLIENTS:,} more in {out / 'clients.csv'}")
+    if len(clients) > MOST_CLIENTS:
+        say(f"… and {len(clients) - MOST_CLIENTS:,} more in {out / 'clients.csv'}")
+
+
+def show_next(folder: str) -> None:
+    """Print the commands that come after an audit."""
+    from fedsir.auditing.pages import next_commands
+
+    for what, command in next_commands(folder):
+        say(f"  {command}   # {what}")
+
+
+def _show(result: AuditResult, origin: Origin, out: Path) -> None:
+    show_clients(list(result.clients.rows()), out)
     if n_skipped := sum(map(len, origin.skipped.values())):
         images = "1 image" if n_skipped == 1 else f"{n_skipped:,} images"
         say_text(f"note: {images} could not be read; skipped.csv in the clients' folders lists them")
@@ -138,13 +152,7 @@ def _show(result: AuditResult, origin: Origin, out: Path) -> None:
     say("")
     say_text(f"{result.headline}.", bold=True)
     say(f"The whole answer: {out / 'report.html'}. What comes next:")
-    folder = shlex.quote(str(out))
-    for command, what in (
-        (f"fedsir audit review {folder}", "go through the suspicious samples"),
-        (f"fedsir audit apply {folder} --accept 'score<0.2'", "write new label files"),
-        (f"fedsir audit export {folder} --format label-studio", "take them to another tool"),
-    ):
-        say(f"  {command}   # {what}")
+    show_next(shlex.quote(str(out)))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedsir.cli import options
+from fedsir.cli import flower_audit, options
 from fedsir.cli.plain_help import PlainGroup
 from fedsir.cli.terminal import say, say_json
 from fedsir.errors import FedsirError
@@ -107,6 +107,9 @@ def check(
         raise FedsirError(report["error"])
     if report["problems"]:
         raise FedsirError(f"{len(report['problems'])} of these do not fit: {report['problems'][0]}")
+
+
+app.command("audit")(flower_audit.audit)
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -25,6 +25,12 @@ class ServerConfig:
     timeout : seconds for a site to answer
     test_data : npz file or folder of the server's own to test on; empty for none
     check : say who is there and what does not fit, and train nothing
+    audit_out : folder at the server for a label audit; with it the sites' labels are audited, and nothing trains
+    audit_features : what makes features for it: resnet18, MODULE:CLASS, or "given" for those in sites' npz files
+    audit_image_size : side that images are brought to for it; 0: about theirs
+    audit_min_cell : smallest count that sites tell
+    audit_min_class_samples : a class of which a site has fewer samples is in none of its sums
+    audit_download : let sites fetch the network's weights if they have none
     """
 
     run_dir: str = ""
@@ -34,6 +40,12 @@ class ServerConfig:
     timeout: float = 3600.0
     test_data: str = ""
     check: bool = False
+    audit_out: str = ""
+    audit_features: str = "resnet18"
+    audit_image_size: int = 0
+    audit_min_cell: int = 5
+    audit_min_class_samples: int = 1
+    audit_download: bool = False
 
     def __post_init__(self) -> None:
         if self.min_sites < 1 or self.wait <= 0 or self.timeout <= 0:

@@ -46,6 +46,7 @@ dataset: [{dataset}]
     flwr run . local-simulation --stream      # virtual clients; the data set is dealt to them
     flwr run . FEDERATION --stream            # real sites, each started with `fedsir flower site`
     fedsir flower check . FEDERATION          # who is there, and what does not fit; nothing trains
+    fedsir flower audit . FEDERATION -o DIR   # which sites' labels look wrong; nothing trains
 
 Settings are in `pyproject.toml` under `[tool.flwr.app.config]`. For one run,
 `--run-config "rounds=50 method.lr=0.001"` changes some.

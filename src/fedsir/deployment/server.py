@@ -20,6 +20,7 @@ from fedsir.data.naming import natural_order
 from fedsir.data.source import load_source
 from fedsir.deployment.agreement import Agreement, agree, fault_of_note
 from fedsir.deployment.app_config import ServerConfig, method_in, read_app_config
+from fedsir.deployment.audit_server import audit_sites
 from fedsir.deployment.held_out import HeldOutTest
 from fedsir.engines.client_host import ClientHost, HostSpec
 from fedsir.engines.device_settings import prepared
@@ -87,10 +88,12 @@ def lasting(method: str) -> str:
 
 
 def serve(grid: Grid, server: ServerConfig, config: RunConfig) -> dict[str, Any]:
-    """Run over the sites of a grid, or say who is there; return the result."""
+    """Run over the sites of a grid, audit their labels, or say who is there; return the result."""
     roster = Roster(grid, PATIENCE)
     present = _gather(roster, server)
-    if any(found.note.get("simulated") for found in present.values()):
+    if server.audit_out:
+        result = audit_sites(grid, roster, server, present, _say)
+    elif any(found.note.get("simulated") for found in present.values()):
         result = _simulate(grid, roster, server, config, len(present))
     elif server.check:
         result = check_report(present, roster)

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import Context, Message
 
+from fedsir.auditing.federated import FederatedAudit
 from fedsir.data.dealing import load_federation
 from fedsir.deployment.agreement import Agreement
 from fedsir.deployment.app_config import method_in
+from fedsir.deployment.audit_site import AuditSites, site_folder
 from fedsir.deployment.site_data import SiteConfig, SiteData, load_site_data, read_site
 from fedsir.engines import device_settings
 from fedsir.engines.base import PredictCall
 from fedsir.engines.client_host import ClientHost, HostSpec
 from fedsir.engines.client_store import ClientStore
-from fedsir.engines.flower.client import Site, client_app
+from fedsir.engines.flower.client import Site, answering, client_app
 from fedsir.engines.flower.records import Order, note_records, read_call
 from fedsir.engines.flower.site_memory import NOTHING, SiteError, SiteMemory, file_name, write_whole
 from fedsir.engines.wire import decode, encode
@@ -47,6 +49,9 @@ def site_app(method: str, app_file: str) -> ClientApp:
     sites = Sites(where)
     app = client_app(method_class(where).tasks(), sites)
     app.evaluate("held_out")(sites.test)
+    handle = answering(AuditSites())
+    for task in FederatedAudit.tasks():
+        app.train(task)(handle)
     return app
 
 
@@ -57,19 +62,19 @@ class Sites:
     method: str
 
     def client(self, context: Context) -> str:
-        if (folder := _folder(context)) is None:
+        if (folder := site_folder(context)) is None:
             return str(_partition(context))
         return read_site(folder / "site.toml").client_id
 
     def describe(self, context: Context) -> dict[str, Any]:
-        if (folder := _folder(context)) is None:
+        if (folder := site_folder(context)) is None:
             return {"simulated": True, "n_nodes": int(context.node_config["num-partitions"])}
         return load_site_data(read_site(folder / "site.toml"), folder).describe()
 
     def open(self, order: Order, context: Context) -> Site:
         setup = _setup(order.setup, self.method)
         device_settings.prepare("cpu")
-        if (folder := _folder(context)) is None:
+        if (folder := site_folder(context)) is None:
             memory = SiteMemory(Path(setup["memories"]), order.run, self.client(context), data_sha256="")
             return Site(_simulated_host(order.setup, self.method), memory)
         return _RealSite(folder, setup, order).site()
@@ -78,7 +83,7 @@ class Sites:
         """Answer how many held-out images the model gets right; with a model of its own, that one."""
         try:
             order, common, _ = read_call(message.content)
-            if (folder := _folder(context)) is None:
+            if (folder := site_folder(context)) is None:
                 raise SiteError("a simulated site holds nothing out: the server has the test set")
             note = _RealSite(folder, _setup(order.setup, self.method), order).test(common)
         except FedsirError as problem:
@@ -201,16 +206,6 @@ def _simulated_host(text: str, method: str) -> ClientHost:
     template = architecture(config, data.n_classes, data.channels, data.image_size)
     chosen = method_class(config.method.name)(config.method).resolved(config.rounds)
     return ClientHost(HostSpec(chosen, template, config.seed, "cpu", ClientStore.of(data)))
-
-
-def _folder(context: Context) -> Path | None:
-    """Return the site's folder, None for a simulated node."""
-    found = context.node_config.get("site")
-    if isinstance(found, str):
-        return Path(found)
-    if "partition-id" not in context.node_config:
-        raise SiteError("its node config names no site: start it as `fedsir flower site` says")
-    return None
 
 
 def _partition(context: Context) -> int:

@@ -69,7 +69,7 @@ def identify_in(federation: Federation, split: Split = "rates", min_class_sample
         noisy=tuple(federation.clients[int(key)] for key in found.noisy),
         not_assessed=named(found.not_assessed),
         statistics=named({key: (stats.mean, stats.energy) for key, stats in statistics.items()}),
-        probability_noisy=named(found.posterior_noisy if found.noise_rates or found.has_two_groups else _nobody(found)),
+        probability_noisy=named(probability_noisy(found)),
         noise_rate=named({key: (rate.rate, rate.standard_error) for key, rate in rates.items() if rate is not None}),
         n_samples=named(n_samples),
         n_classes=named(n_classes),
@@ -81,6 +81,8 @@ def identify_in(federation: Federation, split: Split = "rates", min_class_sample
     )
 
 
-def _nobody(found: ClientSplit) -> dict[str, float]:
-    """Return probability 0 for everybody who was assessed: one group has no noisy half."""
+def probability_noisy(found: ClientSplit) -> dict[str, float]:
+    """Return how likely each client is noisy: 0 where there is one group, which has no noisy half."""
+    if found.noise_rates or found.has_two_groups:
+        return found.posterior_noisy
     return dict.fromkeys(found.posterior_noisy, 0.0)

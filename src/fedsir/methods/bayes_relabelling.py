@@ -145,6 +145,11 @@ def sums_of(client: Client, module: nn.Module, classes: Booleans, min_class_samp
 
 def scores_of(client: Client, module: nn.Module, references: dict[str, Tensor]) -> Array:
     """Return what each of the client's samples looks like under `module`, (n, C)."""
-    fitted = Discriminant(**{field.name: references[field.name].numpy() for field in fields(Discriminant)})
+    fitted = discriminant_in(references)
     parts = [discriminant_scores(features.cpu().numpy(), fitted) for features, _ in stream_features(client, module)]
     return np.concatenate(parts)
+
+
+def discriminant_in(references: dict[str, Tensor]) -> Discriminant:
+    """Return the discriminant that came with a message."""
+    return Discriminant(**{field.name: references[field.name].numpy() for field in fields(Discriminant)})

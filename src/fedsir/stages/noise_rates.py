@@ -148,14 +148,18 @@ def judged(others: Others, statistics: Mapping[str, OffDiagonal]) -> tuple[dict[
     clients = others.clients
     if len(clients) < 2:
         return dict.fromkeys(clients), UNKNOWN
-    # Many clients together tell the temperature with few samples each.
-    most = min(MOST_FOR_TEMPERATURE, max(ALL_FOR_TEMPERATURE // len(clients), FEWEST_FOR_TEMPERATURE))
+    most = most_for_judging(len(clients))
 
     def ask(trust: Mapping[str, float], temperature: Temperature, belief: Belief) -> dict[str, NoiseRate | None]:
         return {k: noise_rate(scores, clients[k][1], temperature, belief, most) for k, scores in others.scores(trust)}
 
     n_samples = sum(len(labels) for _, labels in clients.values())
     return judge_each_other(ask, statistics, n_samples / others.n_features)
+
+
+def most_for_judging(n_clients: int) -> int:
+    """Return how many samples of each client say enough of the temperature: many clients need few of each."""
+    return min(MOST_FOR_TEMPERATURE, max(ALL_FOR_TEMPERATURE // n_clients, FEWEST_FOR_TEMPERATURE))
 
 
 def common_temperature(rates: Iterable[NoiseRate | None]) -> Temperature:

@@ -56,10 +56,12 @@ def client_app(tasks: Iterable[str], sites: SiteOpener) -> ClientApp:
 
     @app.query("whoami")
     def whoami(message: Message, context: Context) -> Message:
+        note: dict[str, Any] = {}
         try:
-            note = {"client": sites.client(context), **sites.describe(context)}
+            note["client"] = sites.client(context)
+            note |= sites.describe(context)
         except FedsirError as problem:
-            note = {"problem": str(problem)}
+            note["problem"] = str(problem)
         return Message(note_records(note), reply_to=message)
 
     return app

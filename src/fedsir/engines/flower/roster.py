@@ -73,8 +73,12 @@ class Roster:
             if isinstance(note, str):
                 self.refused[node] = note
                 continue
-            found = Present(str(note.pop("client")), node, note)
-            self._name_of[node] = found.client
+            if isinstance(note.get("client"), str):
+                self._name_of[node] = note["client"]
+            if "problem" in note:
+                self.refused[node] = str(note["problem"])
+                continue
+            found = Present(note.pop("client"), node, note)
             if found.client in self._present:
                 self.refused[node] = f"client {found.client!r} is already connected: two sites have the same client id"
             elif (why := self.accepts(found)) is not None:
@@ -149,9 +153,7 @@ def _note(reply: Message) -> dict[str, Any] | str:
         return reason(reply)
     try:
         note = read_note(reply.content)
-        if "problem" in note:
-            return str(note["problem"])
-        if not isinstance(note.get("client"), str):
+        if "problem" not in note and not isinstance(note.get("client"), str):
             raise TypeError("there is no client in it")
     except (LookupError, TypeError, ValueError) as problem:
         return f"what it says of itself cannot be read: {said(problem)}"
