@@ -275,6 +275,7 @@ def test_a_method_of_ones_own_is_copied(tmp_path: Path) -> None:
     [
         ("min-sites", "three", "min-sites: must be int"),
         ("min-sites", 0, "must be positive"),
+        ("max-reply", -1, "max-reply must be"),
         ("round", 3, "Did you mean 'rounds'"),
         ("method.name", "fedavg", "has the code of 'fedsir' alone"),
         ("method.lr", -1.0, "method.lr"),
@@ -319,7 +320,7 @@ def of_a_gigabyte(reply: dict[str, Any]) -> None:
 def limit() -> int:
     from fedsir.engines.flower import grid
 
-    return grid.SMALLEST_LIMIT
+    return grid.ALWAYS_ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ def test_a_site_that_answers_rubbish_is_left_out_by_name(
     sites: Federation, spoil: Callable[[dict[str, Any]], None], t: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the round after it takes part again, from what it knew before."""
-    monkeypatch.setattr("fedsir.engines.flower.grid.SMALLEST_LIMIT", 3_000_000)  # a gigabyte takes a while to make
+    monkeypatch.setattr("fedsir.engines.flower.grid.ALWAYS_ALLOWED", 3_000_000)  # a gigabyte takes a while to make
 
     def answer(message: Message, context: Context) -> Message:
         reply = sites.app(message, context)
