@@ -1,4 +1,4 @@
-"""One measurement of `bench_flower` in a process of its own, so that its peak of memory is its own.
+"""One measurement of `bench_flower_memory` in a process of its own, so that its peak of memory is its own.
 
 `python -m benchmarks.flower_child ENGINE N` runs two rounds with N clients and prints JSON. The peak is that of the
 process that is the server; clients train in other processes.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sqlite3
 import subprocess
@@ -15,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
+
+from benchmarks.processor import of_machine, processes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LOOK_EVERY = 0.2  # seconds; what a process does between the last look and its end is missed
@@ -113,29 +114,16 @@ class Watch:
             n_lines = self._file.read_bytes().count(b"\n") if self._file.exists() else 0
             self._look_at_processes()
             if len(self._at_line) < n_lines and Path("/proc/stat").exists():
-                sums = defaultdict(float, {OTHERS: _of_machine()})
+                sums = defaultdict(float, {OTHERS: of_machine()})
                 for kind, seconds in self._by_process.values():
                     sums[kind] += seconds
                 self._at_line += [sums] * (n_lines - len(self._at_line))
 
     def _look_at_processes(self) -> None:
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if self._mark not in (entry / "environ").read_bytes().split(b"\0"):
-                    continue
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-                ticks = (entry / "stat").read_text().rpartition(")")[2].split()[11:13]
-            except OSError:  # it has ended, or is somebody else's
-                continue
-            kind = next((kind for word, kind in KINDS.items() if word in command), None)
+        for process in processes(self._mark):
+            kind = next((kind for word, kind in KINDS.items() if word in process.command), None)
             if kind is not None:
-                self._by_process[int(entry.name)] = (kind, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"))
-
-
-def _of_machine() -> float:
-    """Return the processor seconds of all processes together since the machine started."""
-    user, nice, system, _idle, _waiting, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:8])
-    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+                self._by_process[process.id] = (kind, process.seconds)
 
 
 def loading_seconds() -> float:
