@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedsir.engines.flower import client as flower_client
 from fedsir.methods.averaging import average_by_samples, mean_loss
 from fedsir.methods.base import Client, Federation, ServerState, client_task
 from fedsir.methods.fedavg import FedAvg
@@ -80,9 +81,12 @@ class Naughty(FedAvg):
             spectra = extract_spectra(class_features_of(client, client.module(model)), 2, "after_direction")
             return replace(reply, spectra=replace(spectra, directions=3 * spectra.directions))
         elif what == "gigabyte":
-            # Flower stores equal pieces once. We refuse a gigabyte of distinct bytes, too, but then its SuperLink
-            # answers the other sites with "500 Internal Server Error", and they end (docs/deploy.md).
+            # A site that does not keep to what the server takes. Flower stores equal pieces once; a gigabyte of
+            # distinct bytes would make its SuperLink answer the other sites with an error, and end them.
+            flower_client.check_size = lambda order, reply: None
             reply.model["more"] = torch.zeros(A_GIGABYTE // 8, dtype=torch.int64)
+        elif what == "distinct_gigabyte":
+            reply.model["more"] = torch.randint(2**62, (A_GIGABYTE // 8,))
         elif what == "other_data":
             path = FOLDER / f"{client.id}.npz"
             with np.load(path) as data:

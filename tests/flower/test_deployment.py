@@ -13,6 +13,8 @@ import pytest
 from flwr.app import Context, Message
 from three_on_a_grid import NOISY, SETTINGS, WORDS, Federation
 
+from fedsir import __version__
+from fedsir.cli.flower import check
 from fedsir.data.source import Source
 from fedsir.deployment.app_config import ServerConfig, read_app_config, server_keys
 from fedsir.deployment.flwr_command import what_failed
@@ -23,7 +25,7 @@ from fedsir.deployment.site_data import load_site_data, read_site
 from fedsir.deployment.site_folder import write_site
 from fedsir.engines.flower.records import answer_records, read_answer, read_call
 from fedsir.engines.wire import decode, encode
-from fedsir.errors import ConfigError, DataError
+from fedsir.errors import ConfigError, DataError, FedsirError
 from fedsir.methods.registry import known_methods
 from fedsir.runs.config import flat, parse_config
 
@@ -164,6 +166,11 @@ def test_what_does_not_fit_is_said_before_anything_trains(
     assert "'small' cannot take part: its images are 16×16 pixels in grey, those of the others 8×8" in text
     assert not (sites.folder / "run").exists()
     assert json.loads(capsys.readouterr().out.partition("FEDSIR-RESULT ")[2]) == report
+    monkeypatch.setattr("fedsir.deployment.flwr_command.run_app", lambda *_: report)
+    with pytest.raises(FedsirError, match="3 of these do not fit"):
+        check(Path("app"), wait=1.0)
+    shown = capsys.readouterr().out
+    assert f"small: fedsir {__version__}, 48 images to train on, 12 held out, 16×16 grey, classes one, two" in shown
 
 
 def test_a_site_with_another_version_is_refused_by_name(sites: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +282,7 @@ def test_a_method_of_ones_own_is_copied(tmp_path: Path) -> None:
     [
         ("min-sites", "three", "min-sites: must be int"),
         ("min-sites", 0, "must be positive"),
+        ("max-reply", -1, "max-reply must be"),
         ("round", 3, "Did you mean 'rounds'"),
         ("method.name", "fedavg", "has the code of 'fedsir' alone"),
         ("method.lr", -1.0, "method.lr"),
@@ -319,7 +327,7 @@ def of_a_gigabyte(reply: dict[str, Any]) -> None:
 def limit() -> int:
     from fedsir.engines.flower import grid
 
-    return grid.SMALLEST_LIMIT
+    return grid.ALWAYS_ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -336,7 +344,7 @@ def test_a_site_that_answers_rubbish_is_left_out_by_name(
     sites: Federation, spoil: Callable[[dict[str, Any]], None], t: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the round after it takes part again, from what it knew before."""
-    monkeypatch.setattr("fedsir.engines.flower.grid.SMALLEST_LIMIT", 3_000_000)  # a gigabyte takes a while to make
+    monkeypatch.setattr("fedsir.engines.flower.grid.ALWAYS_ALLOWED", 3_000_000)  # a gigabyte takes a while to make
 
     def answer(message: Message, context: Context) -> Message:
         reply = sites.app(message, context)

@@ -1,5 +1,6 @@
 """An engine on a grid: who is who, what an error means, and what survives a server that dies."""
 
+import re
 from typing import Any
 
 import pytest
@@ -168,11 +169,28 @@ def test_a_client_that_is_too_slow_is_left_out(on_grid: OnGrid) -> None:
 
 
 def test_a_reply_that_is_too_large_is_refused(on_grid: OnGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_grid.engine, "_limit", 1000)
+    monkeypatch.setattr(on_grid.engine, "_max_reply", 1000)
     huge = Answer(bytes(1001), b"", 0.5)
     by_client(on_grid, "e", lambda message: Message(answer_records(huge), reply_to=message))
     on_grid.ask(TASKS.process)
-    assert on_grid.fed.failures == {"e": "its reply has 1,001 bytes, more than the 1,000 allowed"}
+    why = "its reply to process has 1,001 bytes, more than the 1,000 allowed (max-reply)"
+    assert on_grid.fed.failures == {"e": why}
+
+
+def test_a_site_sends_no_more_than_the_server_takes(on_grid: OnGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_grid.engine, "_max_reply", 1000)
+    sent: list[Message] = []
+
+    def watched(message: Message, context: Context) -> Message:
+        sent.append(on_grid.app(message, context))
+        return sent[-1]
+
+    on_grid.answer_with(watched)
+    assert on_grid.ask(TASKS.describe, ["b"], model={"w": torch.zeros(1000)}) == {}  # which it sends back
+    assert not sent[-1].content.array_records
+    why = r"its reply to describe has 4,\d{3} bytes, more than the 1,000 allowed \(max-reply\)"
+    assert re.fullmatch(why, on_grid.fed.failures["b"])
+    assert not memory(on_grid, "b").versions()
 
 
 @pytest.mark.parametrize("rubbish", ["note", "bytes", "pickle"])

@@ -70,11 +70,7 @@ def site(
     if as_json:
         say_json(found)
         return
-    height, width = found["image_size"]
-    colour = "colour" if found["channels"] == 3 else "grey"
-    say(
-        f"{client_id}: {found['n_train']} images to train on, {found['n_held_out']} held out, {height}×{width} {colour}"
-    )
+    say(f"{client_id}: {found['n_train']} images to train on, {found['n_held_out']} held out, {_form(found)}")
     say(f"classes: {', '.join(found['class_names'])}")
     if ca is None:
         say("note: without --ca this site connects unencrypted and unauthenticated; for one machine only")
@@ -112,11 +108,17 @@ def check(
 app.command("audit")(flower_audit.audit)
 
 
+def _form(about: dict[str, Any]) -> str:
+    size = "×".join(str(side) for side in about["image_size"])
+    return f"{size} {'colour' if about['channels'] == 3 else 'grey'}"
+
+
 def _show(report: dict[str, Any]) -> None:
     for client, about in report.get("sites", {}).items():
         say(
             f"{client}: fedsir {about['version']}, {about['n_train']} images to train on, "
-            f"{about['n_held_out']} held out, classes {', '.join(about['class_names'] or [])}"
+            f"{about['n_held_out']} held out, {'' if about['problem'] else f'{_form(about)}, '}"
+            f"classes {', '.join(about['class_names'] or [])}"
         )
     if report.get("agreement"):
         say(f"together: classes {', '.join(report['agreement']['class_names'])}")

@@ -23,6 +23,7 @@ class ServerConfig:
     min_sites : fewest sites to begin and to go on with
     wait : seconds to wait for so many sites
     timeout : seconds for a site to answer
+    max_reply : MB that a site may answer; 0 for 64, or eight times the model if that is more
     test_data : npz file or folder of the server's own to test on; empty for none
     check : say who is there and what does not fit, and train nothing
     audit_out : folder at the server for a label audit; with it the sites' labels are audited, and nothing trains
@@ -38,6 +39,7 @@ class ServerConfig:
     min_sites: int = 2
     wait: float = 600.0
     timeout: float = 3600.0
+    max_reply: int = 0
     test_data: str = ""
     check: bool = False
     audit_out: str = ""
@@ -50,6 +52,13 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.min_sites < 1 or self.wait <= 0 or self.timeout <= 0:
             raise ConfigError("min-sites, wait and timeout must be positive.")
+        if self.max_reply < 0:
+            raise ConfigError("max-reply must be a number of MB, or 0 for what the model's size suggests.")
+
+    @property
+    def max_reply_bytes(self) -> int | None:
+        """What `max_reply` says in bytes; None where it leaves that to the model's size."""
+        return self.max_reply * 1_000_000 or None
 
     @property
     def named_sites(self) -> tuple[str, ...]:

@@ -159,7 +159,8 @@ def _simulate(grid: Grid, roster: Roster, server: ServerConfig, config: RunConfi
     setup = json.dumps({"settings": config.tree(), "memories": str(memories.absolute())})
 
     def open_engine(spec: HostSpec) -> VirtualEngine:
-        link = Link(grid, roster, run="simulation", timeout=server.timeout, setup=setup)
+        allowed = server.max_reply_bytes
+        link = Link(grid, roster, run="simulation", timeout=server.timeout, setup=setup, max_reply=allowed)
         return VirtualEngine(link, spec, memories.absolute())
 
     try:
@@ -231,6 +232,7 @@ class _Deployed:
             setup=setup,
             min_present=server.min_sites,
             wait=server.wait,
+            max_reply=server.max_reply_bytes,
         )
         opened: list[GridEngine] = []
 

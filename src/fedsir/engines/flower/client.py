@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedsir.engines.base import Answer, Call
-from fedsir.engines.flower.records import Order, answer_records, note_records, read_call
+from fedsir.engines.flower.records import Order, answer_records, note_records, read_call, too_large
 from fedsir.engines.flower.site_memory import SiteError, SiteMemory
 from fedsir.errors import FedsirError
 from fedsir.methods.own_code import said
@@ -90,9 +90,16 @@ def answer_to(sites: SiteOpener, message: Message, context: Context) -> Answer:
         answer = site.host.answer(call, common, state)
         if answer.reply is None or answer.state is None:
             return answer
+        check_size(order, answer.reply)
         version = memory.write(order.version, answer.state)
         return Answer(answer.reply, version.encode(), answer.seconds)
     except FedsirError as problem:
         return Answer(None, None, 0.0, str(problem).rstrip("."))
     except Exception as problem:  # a message of another version, or a disk that fails: the client's, not the round's
         return Answer(None, None, 0.0, said(problem))
+
+
+def check_size(order: Order, reply: bytes) -> None:
+    """Refuse to send more than the server takes: far too much breaks Flower's SuperLink for all sites."""
+    if len(reply) > order.max_reply:
+        raise SiteError(too_large(order.task, len(reply), order.max_reply))

@@ -12,7 +12,7 @@ from flwr.app import Message
 
 from fedsir.engines.base import Answer, AnyCall, Call, Engine
 from fedsir.engines.flower.client import action
-from fedsir.engines.flower.records import Order, bytes_record, call_records, read_answer
+from fedsir.engines.flower.records import Order, bytes_record, call_records, read_answer, too_large
 from fedsir.engines.flower.roster import LONGEST_WAIT, GridError, Present, Roster, push, reason, replies
 from fedsir.engines.flower.site_memory import NOTHING
 from fedsir.engines.wire import decode, encode
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fedsir.engines.client_host import ClientHost
 
-SMALLEST_LIMIT = 64_000_000  # bytes of a reply that are always allowed
+ALWAYS_ALLOWED, MODELS_ALLOWED = 64_000_000, 8  # bytes, and models, that a reply may be as large as
 TRY_AGAIN = (0, 8)  # error codes of a process that died: it may have been an accident
 LATE = "it did not answer within {:g} s"
 
@@ -41,6 +41,7 @@ class Link:
     check : raises if no answer can come any more
     min_present : fewest clients that must be connected for a call to begin
     wait : seconds to wait for so many
+    max_reply : bytes that a reply may have; None for 64 MB, or eight times the model if that is more
     """
 
     grid: Grid
@@ -51,6 +52,7 @@ class Link:
     check: Callable[[], None] = lambda: None
     min_present: int = 0
     wait: float = 0.0
+    max_reply: int | None = None
 
 
 class GridEngine(Engine):
@@ -62,7 +64,7 @@ class GridEngine(Engine):
 
     def __init__(self, link: Link, host: ClientHost, model_bytes: int) -> None:
         self._link, self._host = link, host
-        self._limit = max(SMALLEST_LIMIT, 8 * model_bytes)  # bytes of a reply
+        self._max_reply = link.max_reply or max(ALWAYS_ALLOWED, MODELS_ALLOWED * model_bytes)
         self._attempt, self._turn = secrets.token_hex(4), 0
         self._versions: dict[ClientId, str] = {}
         self._settled: dict[ClientId, str] = {}
@@ -109,7 +111,7 @@ class GridEngine(Engine):
                 if reply.has_error() and reply.error.code in TRY_AGAIN and not is_last:
                     died.append(call)
                 else:
-                    yield call, self._answer(reply)
+                    yield call, self._answer(call, reply)
             for call in sent.values():
                 yield call, Answer(None, None, link.timeout or 0.0, LATE.format(link.timeout))
             if not died:
@@ -142,16 +144,16 @@ class GridEngine(Engine):
             settled=self._settled.get(call.client, ""),
             attempt=self._attempt,
             turn=self._turn,
+            max_reply=self._max_reply,
             setup=self._link.setup,
         )
 
-    def _answer(self, reply: Message) -> Answer:
+    def _answer(self, call: Call, reply: Message) -> Answer:
         if reply.has_error():
             return Answer(None, None, 0.0, reason(reply))
         answer = read_answer(reply.content)
-        if answer.reply is not None and len(answer.reply) > self._limit:
-            why = f"its reply has {len(answer.reply):,} bytes, more than the {self._limit:,} allowed"
-            return Answer(None, None, answer.seconds, why)
+        if answer.reply is not None and (size := len(answer.reply)) > self._max_reply:
+            return Answer(None, None, answer.seconds, too_large(call.task, size, self._max_reply))
         return answer
 
     # ------------------------------------------------------------------ what clients remember

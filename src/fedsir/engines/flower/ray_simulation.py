@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -72,7 +73,9 @@ class SimulationEngine(VirtualEngine):
             self._runtime.start()
             grid = handed.result(timeout=PATIENCE)
             roster = Roster(grid, PATIENCE, check=self._check)
-            super().__init__(Link(grid, roster, run="simulation", check=self._check), spec, self._folder)
+            # Locally a reply may be of any size, and so it may be here.
+            link = Link(grid, roster, run="simulation", check=self._check, max_reply=sys.maxsize)
+            super().__init__(link, spec, self._folder)
             self._wait_for_all(roster)
         except BaseException:
             self.close()

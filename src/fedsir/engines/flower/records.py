@@ -32,6 +32,7 @@ class Order:
     settled : version that the server's last checkpoint names; "" is nothing
     attempt : names this attempt of the server; what an earlier one left unfinished does not count
     turn : number of this call in the attempt, so that no two versions have one name
+    max_reply : bytes that the reply may have; a site sends no more
     setup : settings of the run as JSON, for sites that cannot know them otherwise
     """
 
@@ -43,6 +44,7 @@ class Order:
     settled: str
     attempt: str
     turn: int
+    max_reply: int
     setup: str = ""
 
     @property
@@ -86,6 +88,11 @@ def read_answer(content: RecordDict) -> Answer:
         return Answer(_bytes(content, "reply"), version.encode(), seconds)
     except (WireError, LookupError, TypeError, ValueError) as problem:
         return Answer(None, None, 0.0, f"its message is not an answer: {said(problem)}")
+
+
+def too_large(task: str, size: int, allowed: int) -> str:
+    """Return why a reply is not taken; a site says it before it sends, the server of a site that sends all the same."""
+    return f"its reply to {task} has {size:,} bytes, more than the {allowed:,} allowed (max-reply)"
 
 
 def bytes_record(data: bytes) -> ArrayRecord:
