@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-import few_sites
 import numpy as np
 from audit_intervals import cached_features
 from cleanlab.filter import find_label_issues
@@ -39,6 +38,7 @@ import fedsir
 from fedsir.stages.spectrum import Features, Labels
 
 N_CLIENTS, N_BAD, RATE, ALPHAS, FOLDS = 10, 3, 0.4, (0.5, 100.0), 5
+N_POOL = 20_000  # images that clients are dealt from
 CLASSIFIERS = {
     "logistic regression": LogisticRegression(C=0.01, max_iter=300),
     "linear discriminant": LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="npz file that keeps the features")
     said = parser.parse_args()
     features, labels = cached_features(said.data_dir, said.cache)
-    features, labels = features[: few_sites.N_POOL], labels[: few_sites.N_POOL]
+    features, labels = features[:N_POOL], labels[:N_POOL]
     rows: list[Row] = []
     for draw in range(said.draws):
         for alpha in ALPHAS:
