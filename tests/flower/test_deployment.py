@@ -19,7 +19,7 @@ from fedsir.data.source import Source
 from fedsir.deployment.app_config import ServerConfig, read_app_config, server_keys
 from fedsir.deployment.flwr_command import what_failed
 from fedsir.deployment.new_app import write_app
-from fedsir.deployment.server import lasting, serve
+from fedsir.deployment.server import lasting
 from fedsir.deployment.site import site_app
 from fedsir.deployment.site_data import load_site_data, read_site
 from fedsir.deployment.site_folder import write_site
@@ -177,13 +177,6 @@ def test_a_site_with_another_version_is_refused_by_name(sites: Federation, monke
     monkeypatch.setattr("fedsir.deployment.site_data.__version__", "0.0.1")
     with pytest.raises(Exception, match=r"Site 'hill' cannot take part: it has fedsir 0.0.1, the server has"):
         sites.serve()
-
-
-@pytest.mark.parametrize("method", ["rhfl", "fedned"])
-def test_methods_that_need_public_images_say_so(sites: Federation, method: str) -> None:
-    config = parse_config({"method": {"name": method}, "data": {"public": "held-out"}})
-    with pytest.raises(ConfigError, match="needs unlabelled images that everybody has"):
-        serve(sites.grid, ServerConfig(run_dir=str(sites.folder / "run"), min_sites=3), config)
 
 
 # ---------------------------------------------------------------- a site's folder

@@ -58,6 +58,10 @@ def site(
         Path | None, typer.Option(help="Certificate that the server's is checked with; without it, no encryption.")
     ] = None,
     image_size: Annotated[int, typer.Option(help="Side in pixels that images are brought to; 0 keeps theirs.")] = 0,
+    public: Annotated[
+        Path | None,
+        typer.Option(help="Copy of the unlabelled images that everybody has: npz file or folder. For rhfl and fedned."),
+    ] = None,
     port: Annotated[int, typer.Option(help="Port on this machine for the site's own processes; 0 for a free one.")] = 0,
     as_json: options.Json = False,
 ) -> None:
@@ -66,7 +70,9 @@ def site(
     from fedsir.engines.flower.offline import check_installed
 
     check_installed("flwr")
-    found = write_site(out, client_id, data, image_size=image_size, superlink=superlink, ca=ca, port=port)
+    found = write_site(
+        out, client_id, data, image_size=image_size, public=public, superlink=superlink, ca=ca, port=port
+    )
     if as_json:
         say_json(found)
         return

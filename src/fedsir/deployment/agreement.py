@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from fedsir.data.naming import natural_order
 from fedsir.data.preprocessing import Preprocessing
 from fedsir.engines.flower.roster import GridError, Present
 from fedsir.methods.replies import ClientId
+
+if TYPE_CHECKING:
+    from fedsir.data.arrays import Images
 
 SMALLEST_STD = 1e-3
 NOTE_TYPES: dict[str, type] = {
@@ -82,8 +85,11 @@ class Agreement:
             return "it was not there when the run began, and `sites` does not name it"
         return None
 
-    def data(self, test: tuple[Any, Any] | None = None) -> FederatedData:
-        """Return the federation as the server knows it: names, and not a single sample of a site's."""
+    def data(self, test: tuple[Any, Any] | None = None, public: Images | None = None) -> FederatedData:
+        """Return the federation as the server knows it: names, and not a single sample of a site's.
+
+        public : (p, channels, height, width) unlabelled images that everybody has
+        """
         n_classes = len(self.class_names)
         images = np.zeros((0, self.channels, *self.image_size), np.uint8) if test is None else test[0]
         labels = np.zeros(0, np.int64) if test is None else test[1]
@@ -103,6 +109,7 @@ class Agreement:
             images_sha256="",
             sha256="",
             notes=(),
+            public_images=public,
             truth=GroundTruth(None, (), (), is_known=False, transition=np.zeros((n_classes, n_classes), np.int64)),
         ).knowing(self)
 

@@ -22,6 +22,7 @@ from fedsir.deployment.agreement import Agreement, agree, fault_of_note
 from fedsir.deployment.app_config import ServerConfig, method_in, read_app_config
 from fedsir.deployment.audit_server import audit_sites
 from fedsir.deployment.held_out import HeldOutTest
+from fedsir.deployment.public_images import check_public, public_images, public_sha256
 from fedsir.engines.client_host import ClientHost, HostSpec
 from fedsir.engines.device_settings import prepared
 from fedsir.engines.flower.grid import GridEngine, Link
@@ -176,11 +177,7 @@ class _Deployed:
     def __init__(
         self, grid: Grid, roster: Roster, server: ServerConfig, config: RunConfig, present: dict[str, Present]
     ) -> None:
-        if config.method.needs_public:
-            raise ConfigError(
-                f"{config.method.name} needs unlabelled images that everybody has, which real sites have not got: use "
-                "another method."
-            )
+        check_public(config)
         self._grid, self._roster, self._server, self._config = grid, roster, server, config
         self._present = present
         self._refusals: dict[str, str] = {}  # those in metrics.jsonl
@@ -194,7 +191,10 @@ class _Deployed:
                 return finished
             agreement = self._agreement()
             self._roster.only(agreement.fault)
-            return self._run(agreement, agreement.data(self._test_set(agreement)))
+            public = None
+            if self._config.method.needs_public and self._config.data.public:
+                public = public_images(self._config, self._config.data.public, agreement)
+            return self._run(agreement, agreement.data(self._test_set(agreement), public))
 
     def _agreement(self) -> Agreement:
         """Return what the sites agreed on when the run began; a run that goes on keeps it."""
@@ -223,7 +223,8 @@ class _Deployed:
         with prepared("cpu"):
             model = initial_model(config.model, data, seed=config.seed, data_dir=data_directory(None))
         folder.write_json("provenance.json", provenance(weights=model.source, workers=0, device="cpu", engine="flower"))
-        setup = json.dumps({"settings": config.tree(), "agreement": agreement.to_json()})
+        public = None if data.public_images is None else public_sha256(data.public_images)
+        setup = json.dumps({"settings": config.tree(), "agreement": agreement.to_json(), "public_sha256": public})
         link = Link(
             self._grid,
             self._roster,

@@ -18,6 +18,7 @@ from fedsir.data.dealing import load_federation
 from fedsir.deployment.agreement import Agreement
 from fedsir.deployment.app_config import method_in
 from fedsir.deployment.audit_site import AuditSites, site_folder
+from fedsir.deployment.public_images import public_images, public_sha256
 from fedsir.deployment.site_data import SiteConfig, SiteData, load_site_data, read_site
 from fedsir.engines import device_settings
 from fedsir.engines.base import PredictCall
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from torch import nn
 
+    from fedsir.data.arrays import Images
     from fedsir.runs.config import RunConfig
 
 HELD_OUT = "evaluate.held_out"
@@ -102,6 +104,7 @@ class _RealSite:
         self._site: SiteConfig = read_site(folder / "site.toml")
         self._data: SiteData = load_site_data(self._site, folder)
         self._agreed = Agreement.from_json(setup["agreement"])
+        self._public_sha256: str | None = setup["public_sha256"]
         self.memory = SiteMemory(folder / "memory", order.run, self._site.client_id, self._data.sha256)
         self._check_data()
         self._labels = self._numbered()
@@ -136,6 +139,20 @@ class _RealSite:
         is_right = decode(answer.reply)["predicted"].numpy() == self._labels[is_held_out]
         return {"n_right": int(is_right.sum()), "n": n}
 
+    def _public(self) -> Images | None:
+        """Return this site's copy of the images that everybody has, where the method needs them."""
+        if not self._config.method.needs_public:
+            return None
+        if not self._site.public:
+            raise SiteError(
+                f"it has no copy of the public images, which {self._config.method.name} needs: "
+                "`fedsir flower site --public` names one"
+            )
+        images = public_images(self._config, self._site.public, self._agreed)
+        if public_sha256(images) != self._public_sha256:
+            raise SiteError("its public images are not the server's: copy those of the server")
+        return images
+
     def _host(self) -> ClientHost:
         agreed, data, config = self._agreed, self._data, self._config
         rows, held_out = np.flatnonzero(~data.is_held_out), np.flatnonzero(data.is_held_out)
@@ -147,6 +164,7 @@ class _RealSite:
             images=data.images,
             n_classes=len(agreed.class_names),
             preprocessing=agreed.preprocessing,
+            public_images=self._public(),
         )
         method = method_class(config.method.name)(config.method).resolved(config.rounds)
         template = architecture(config, len(agreed.class_names), agreed.channels, agreed.image_size)

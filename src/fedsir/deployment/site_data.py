@@ -39,11 +39,13 @@ class SiteConfig:
     client_id : its name in the federation
     data : its npz file, or folder client/class/image
     image_size : side in pixels that images are brought to; 0 keeps them as they are
+    public : its copy of the unlabelled images that everybody has; empty for none
     """
 
     client_id: str
     data: str
     image_size: int = 0
+    public: str = ""
 
     def write(self, folder: Path) -> Path:
         """Write site.toml into the site's folder."""
@@ -60,7 +62,7 @@ def read_site(path: Path) -> SiteConfig:
         raise DataError(f"{path} cannot be read: {problem}; `fedsir flower site` writes one") from None
     known = {field.name for field in fields(SiteConfig)}
     if not {"client_id", "data"} <= found.keys() <= known:
-        raise DataError(f"{path} must hold client_id and data, and may hold image_size; nothing else")
+        raise DataError(f"{path} must hold client_id and data, and may hold image_size and public; nothing else")
     return SiteConfig(**found)
 
 

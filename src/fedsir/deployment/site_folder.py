@@ -15,17 +15,28 @@ from fedsir.errors import ConfigError, DataError
 
 
 def write_site(
-    folder: Path, client_id: str, data: Path, *, image_size: int = 0, superlink: str, ca: Path | None, port: int = 0
+    folder: Path,
+    client_id: str,
+    data: Path,
+    *,
+    image_size: int = 0,
+    public: Path | None = None,
+    superlink: str,
+    ca: Path | None,
+    port: int = 0,
 ) -> dict[str, Any]:
     """Check a site's data and write its folder; return what was found, and the command that starts the site.
 
-    `ca` is the certificate that the server's is checked with; None starts the site without encryption. `port` is where
-    Flower's processes of this site meet on this machine; 0 takes one that is free now.
+    `public` is its copy of the images that everybody has. `ca` is the certificate that the server's is checked with;
+    None starts the site without encryption. `port` is where Flower's processes of this site meet on this machine; 0
+    takes one that is free now.
     """
     readable_name("--client-id", client_id)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: --out must name a folder.")
-    site = SiteConfig(client_id, str(data.resolve()), image_size)
+    if public is not None and not public.exists():
+        raise DataError(f"{public} is not there: --public must name an npz file or a folder")
+    site = SiteConfig(client_id, str(data.resolve()), image_size, "" if public is None else str(public.resolve()))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         found = load_site_data(site, folder)
