@@ -26,7 +26,13 @@ class Served:
 
     def __init__(self, folder: Path, *words: str) -> None:
         command = [sys.executable, "-m", "fedsir", "audit", "review", str(folder), "--no-browser", "--json", *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Shells ignore Ctrl-C for what they start in the background, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         assert self.process.stdout is not None
         self.url: str = json.loads(self.process.stdout.readline())["url"]
         self.origin = self.url.rsplit("/", 2)[0]

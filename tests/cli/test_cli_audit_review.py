@@ -38,7 +38,13 @@ def audit(made: Path, tmp_path: Path) -> Path:
 def reviewing(*words: Any, **environment: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "fedsir", "audit", "review", *map(str, words)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+        # Shells ignore Ctrl-C for what they start in the background, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
