@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ def on_terminal(words: list[str], *, term: str = "xterm", stop_at: str | None = 
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM=term, COLUMNS="120", LINES="40")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # which is ignored in what a shell starts in the background
         os.execv(sys.executable, [sys.executable, "-m", "fedsir", *words])
     shown, deadline, is_stopped = "", time.monotonic() + 100, False
     while time.monotonic() < deadline:
