@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from fedsir.auditing.apply import apply_audit
 from fedsir.auditing.condition import parse_condition
+from fedsir.auditing.export import export_audit
 from fedsir.auditing.folder import AuditFolder, AuditFolderError
 from fedsir.auditing.from_files import audit_files
 from fedsir.auditing.report import write_report
@@ -155,6 +156,8 @@ def test_from_images_each_site_gets_a_folder_to_work_with(federation: Audited) -
         assert all(min(review.images.picture(place, 64).size) == 8 for place in range(len(review.samples)))
         done = apply_audit(folder, parse_condition("score<0.5"))
         assert done.n_samples == SIZES[name] and done.n_changed <= len(review.samples)
+        exported = export_audit(folder, "cleanlab")
+        assert sum(len(path.read_text().splitlines()) - 1 for path in exported) == SIZES[name]
     assert done.n_changed < 20 < len(rows_of(federation.folder / NOISY / "audit/clients" / NOISY / "undo.csv"))
     paths = {row["path"] for row in rows_of(federation.folder / "lake/audit/clients/lake/samples.csv")}
     assert paths == {str(path.relative_to(root)) for path in root.rglob("*.png")}
