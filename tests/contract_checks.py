@@ -20,7 +20,7 @@ def essence(run: Any) -> dict[str, Any]:
     timeless = [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in run.lines]
     result = {k: v for k, v in run.result.items() if k not in ("seconds", "run_dir")}
     with np.load(run.folder / "labels.npz") as labels:
-        arrays = {name: labels[name].tolist() for name in labels.files}
+        arrays = {name: (labels[name].dtype.str, labels[name].tobytes()) for name in labels.files}  # NaN is NaN there
     return {"result": result, "metrics": timeless, "labels": arrays}
 
 

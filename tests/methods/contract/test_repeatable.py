@@ -32,8 +32,8 @@ def test_two_runs_are_the_same(method: str, run_tiny: Runner, straight_run: Runn
     assert len(again.result["model_sha256"]) == 64
 
 
-def test_another_seed_is_another_run(method: str, run_tiny: Runner, straight_run: Runner) -> None:
-    assert run_tiny(method, seed=1).result["model_sha256"] != straight_run(method).result["model_sha256"]
+def test_another_seed_is_another_run(method: str, straight_run: Runner) -> None:
+    assert straight_run(method, seed=1).result["model_sha256"] != straight_run(method).result["model_sha256"]
 
 
 def test_the_number_of_workers_changes_nothing(method: str, run_tiny: Runner, straight_run: Runner) -> None:
