@@ -63,8 +63,11 @@ def test_own_data_names_the_bad_site(tmp_path: Path) -> None:
     verdicts = {line.split()[0]: line.split()[1] for line in lines[:4]}
     assert verdicts == {"aachen": "clean", "bergen": "clean", "cadiz": "noisy", "dublin": "clean"}
     changed = {line.split()[0]: int(line.split()[-1].removesuffix("%")) for line in lines[:4]}
-    assert changed["cadiz"] > 40
+    assert changed["cadiz"] > 70
     assert changed["aachen"] == changed["bergen"] == changed["dublin"] == 0
+    header, *listed = [line.strip().split(",") for line in lines[5:9]]
+    assert header == ["sample", "client", "given", "suggested", "score"]
+    assert all(client == "cadiz" and given != suggested for _, client, given, suggested, _ in listed)
 
 
 def test_arrays_in_verdict_and_labels_out(tmp_path: Path) -> None:

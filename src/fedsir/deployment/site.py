@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +31,9 @@ from fedsir.methods.own_code import said
 from fedsir.methods.registry import method_class
 from fedsir.models.build import build_model, training_model
 from fedsir.randomness import KeyedRandom
+from fedsir.runs.changed_labels import changed_labels
 from fedsir.runs.config import parse_config
+from fedsir.simulation.evaluation import score_of
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -187,16 +187,18 @@ class _WritesLabels(SiteMemory):
 
     def write(self, version: str, state: bytes) -> str:
         written = super().write(version, state)
-        corrected = decode(state).get("corrected_labels")
+        remembered = decode(state)
+        corrected = remembered.get("corrected_labels")
         if corrected is not None:
-            names, given = self.agreed.class_names, self.labels[~self.data.is_held_out]
-            text = io.StringIO(newline="")
-            rows = csv.writer(text)
-            rows.writerow(("sample", "given", "suggested"))
-            for i in np.flatnonzero(corrected.numpy() != given).tolist():
-                rows.writerow((self.data.names[i], names[given[i]], names[int(corrected[i])]))
-            path = self.folder_of_site / f"labels-{file_name(self.run)}.csv"
-            write_whole(path, text.getvalue().encode("utf-8", "backslashreplace"))
+            given = self.labels[~self.data.is_held_out]
+            listed = changed_labels(
+                self.data.names,
+                given,
+                corrected.numpy(),
+                self.agreed.class_names,
+                scores=score_of(remembered, given),
+            )
+            write_whole(self.folder_of_site / f"labels-{file_name(self.run)}.csv", listed)
         return written
 
 

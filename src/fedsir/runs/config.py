@@ -76,7 +76,10 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
         config = _with_public(RunConfig.model_validate({**tree, "method": method}))
     except ValidationError as problem:
         raise ConfigError(explain(problem, RunConfig, "")) from None
-    filled = {"method": method.resolved(config.rounds), "method_sha256": _method_sha256(config)}
+    filled = {
+        "method": method.resolved(config.rounds).fitted(is_pretrained=config.model.is_pretrained),
+        "method_sha256": _method_sha256(config),
+    }
     return _with_whole_paths(config.model_copy(update=filled))
 
 

@@ -29,6 +29,7 @@ DOING = {
     "identify": "looking for noisy clients",
     "describe": "gathering what classes look like",
     "judge": "estimating noise rates",
+    "warm_up": "training clean clients a little",
     "measure_losses": "looking for noisy clients",
     "visit": "looking for noisy clients",
     "train": "training",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 import safetensors.torch
 
 from fedsir.models.weights import weights_sha256
+from fedsir.runs.changed_labels import changed_labels
 
 LABELS_CSV = "labels.csv"
 
@@ -70,9 +70,15 @@ def write_summary(folder: RunFolder, config: RunConfig, simulation: Simulation, 
         folder.write_json("identification.json", {"split": simulation.state.to_tree()["split"], "score": score})
     by_client = {client: report.as_dict() for client, report in labels_by_client.items()}
     folder.write_json("relabelling.json", {"overall": labels.as_dict(), "by_client": by_client})
-    folder.write("labels.npz", _npz(_label_arrays(data, corrected)))
+    scores = evaluator.label_scores(simulation.client_states)
+    arrays = _label_arrays(data, corrected, scores)
+    folder.write("labels.npz", _npz(arrays))
     if n_changed:
-        folder.write(LABELS_CSV, _changed_labels(data, corrected))
+        samples = data.source_index.tolist() if data.sample_names is None else data.sample_names
+        owners = [data.clients[k] for k in arrays["client"].tolist()]
+        names = data.class_names
+        listed = changed_labels(samples, data.given_labels, corrected, names, clients=owners, scores=scores)
+        folder.write(LABELS_CSV, listed)
     test = {"labels": data.test_labels, "rows": data.test_rows}  # rows: which images, whatever the seed
     folder.write("predictions.npz", _npz({"predicted": predicted} | test))
     folder.write("model.safetensors", safetensors.torch.save(exported))
@@ -80,7 +86,9 @@ def write_summary(folder: RunFolder, config: RunConfig, simulation: Simulation, 
     return result
 
 
-def _label_arrays(data: FederatedData, corrected: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+def _label_arrays(
+    data: FederatedData, corrected: NDArray[np.int64], scores: NDArray[np.float64] | None
+) -> dict[str, NDArray[Any]]:
     """Return labels.npz: the given and the corrected label of every training sample."""
     arrays: dict[str, NDArray[Any]] = {
         "given": data.given_labels,
@@ -92,19 +100,9 @@ def _label_arrays(data: FederatedData, corrected: NDArray[np.int64]) -> dict[str
     }
     if data.sample_names is not None:
         arrays["sample"] = np.array(data.sample_names)
+    if scores is not None:
+        arrays["score"] = scores
     return arrays
-
-
-def _changed_labels(data: FederatedData, corrected: NDArray[np.int64]) -> bytes:
-    """Return labels.csv: sample, client, given and suggested label of every sample whose label was changed."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(("sample", "client", "given", "suggested"))
-    names, owner = data.class_names, np.repeat(np.arange(data.n_clients), np.diff(data.offsets))
-    for i in np.flatnonzero(corrected != data.given_labels).tolist():
-        sample = data.source_index[i] if data.sample_names is None else data.sample_names[i]
-        writer.writerow((sample, data.clients[owner[i]], names[data.given_labels[i]], names[corrected[i]]))
-    return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:

@@ -15,6 +15,7 @@ from fedsir.models.build import build_model, training_model
 from fedsir.models.config import IMAGENET_FILES, ModelConfig
 from fedsir.models.resnet18 import ResNet18
 from fedsir.randomness import KeyedRandom
+from fedsir.runs.config import merge
 from fedsir.runs.estimate import plan_run
 from fedsir.runs.recipes import resolve
 from fedsir.runs.result import RunResult
@@ -103,7 +104,12 @@ def test_the_size_of_own_images_chooses_the_model(
     # ResNet-18 learns as on CIFAR-10, small networks from scratch as on digits.
     other = resolve("cifar10" if model == "resnet18" else "digits").method
     assert config.method.lr == other.lr
-    assert config.tree()["method"]["identify"]["split"] == "rates"
+    said = config.tree()["method"]
+    assert (said["preset"], said["identify"]["split"], said["relabel"]["rule"]) == ("plus", "rates", "bayes")
+    # Who names the authors' preset means all of it, but for what few images ask for.
+    authors = resolve(None, merge(tree, {"method": {"preset": "authors"}}), data_dir=weights).tree()["method"]
+    assert (authors["identify"]["split"], authors["relabel"]["rule"]) == ("always", "agreement")
+    assert authors["relabel"]["min_samples"] == 5
     # A recipe that is named stays, and a permission to download counts as weights.
     assert resolve("own-data", tree, data_dir=weights).model.name in ("small_cnn", "strided_cnn")
     wished = resolve(None, tree, data_dir=weights / "none", download=True).model.name

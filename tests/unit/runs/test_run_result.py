@@ -1,5 +1,6 @@
 """`RunResult`: what a run gives back, and its folder gives again."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -52,6 +53,19 @@ def test_labels_are_by_name_and_changed_ones_are_in_the_csv(made: RunResult) -> 
     header, *lines = (made.folder / "labels.csv").read_text().splitlines()
     assert header == "sample,client,given,suggested"
     assert lines == [",".join(row.values()) for row in changed]
+
+
+def test_with_plus_doubtful_labels_come_first_with_their_scores(tmp_path: Path) -> None:
+    settings = TINY | {"method.preset": "plus", "data.n_train": 600, "data.noisy_clients": ["1"]}
+    made = fedsir.run(method="fedsir", rounds=1, settings=settings, out=tmp_path / "run")
+    with (made.folder / "labels.csv").open() as opened:
+        rows = list(csv.DictReader(opened))
+    assert len(rows) == made["n_relabelled"] > 0
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores) and scores[0] >= 0 and scores[-1] < 0.5  # another class is likelier
+    with np.load(made.folder / "labels.npz") as stored:
+        score, is_of_noisy = stored["score"], np.isin(stored["client_names"][stored["client"]], made["noisy_clients"])
+    assert (np.isnan(score) == ~is_of_noisy).all(), "clean clients weigh nothing"
 
 
 def accuracy_of(result: RunResult, client: str | None = None) -> list[bool]:
