@@ -208,9 +208,9 @@ class Method(ABC, Generic[C, S]):
         except ValidationError as problem:
             raise ConfigError(explain(problem, self.Config, "")) from None
 
-    def resolved(self, rounds: int) -> Self:
-        """Return the method with every schedule that was left open filled in for a run of `rounds` rounds."""
-        return type(self)(self.config.resolved(rounds))
+    def resolved(self, rounds: int, *, is_pretrained: bool = False) -> Self:
+        """Return the method with every setting that was left open filled in, for so many rounds of such a model."""
+        return type(self)(self.config.resolved(rounds).fitted(is_pretrained=is_pretrained))
 
     def check(self, counts: Counts) -> None:
         """Raise a MethodError if data like these can never do; asked before round 0, where somebody can tell.

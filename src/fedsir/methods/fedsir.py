@@ -82,8 +82,10 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         split, replies = self.find_noisy_clients(fed, model)
         if self.config.hands_over:
             trained: Mapping[ClientId, Trained] = Joined(split.clean, fed.ask(self.hand_over, split.clean))
+        elif self.config.warms_up:
+            trained = Joined(split.clean, fed.ask(self.warm_up, split.clean, model=model))
         else:  # with identify.epochs = 0 nobody has trained
-            first = Joined(split.clean, replies) if self.config.identify.epochs else {}
+            first = Joined(split.clean, replies) if self.config.trains_first else {}
             trained = cast(Mapping[ClientId, Trained], first)
         start_model = average_by_samples(trained) if trained else model
         fed.record(loss=mean_loss(trained))
@@ -202,6 +204,13 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
     def hand_over(self, client: Client) -> Trained:
         """Send the model that Stage I has trained; asked of clean clients before round 1 if share = minimal."""
         return self._shared("hand_over", Trained(client.state.pop("first_model"), len(client.data), None))
+
+    @client_task
+    def warm_up(self, client: Client, model: Weights) -> Trained:
+        """Train a little; asked of clean clients before round 1 if they were judged under the initial model."""
+        module = client.module(model)
+        loss = self.train_a_little(client, module)
+        return self._shared("warm_up", Trained(weights_of(module), len(client.data), loss))
 
     def _shared(self, task: str, reply: R) -> R:
         """Return a reply without what stays with the client."""

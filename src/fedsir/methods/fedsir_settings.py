@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsir.methods.settings import MethodConfig, Settings, per_hundred
+from fedsir.methods.settings import MethodConfig, Settings, left_open, per_hundred
 
 
 class Identify(Settings):
@@ -22,6 +22,10 @@ class Identify(Settings):
         description="two groups always, or only where evidence speaks for them: that of two numbers per client (auto), "
         "or of every two classes (pairwise); or by each client's noise rate",
     )
+    judged_by: Literal["initial", "trained"] | None = left_open(
+        description="with split = rates, the model whose features count: the initial one, before anybody trains, or "
+        "the average of what clients trained; initial where weights are pretrained"
+    )
 
 
 class SpectralConfig(MethodConfig):
@@ -29,6 +33,22 @@ class SpectralConfig(MethodConfig):
         1, ge=1, description="classes with fewer samples leave a client neither as direction, subspace nor sum"
     )
     identify: Identify = Identify()
+
+    def fitted(self, *, is_pretrained: bool) -> Self:
+        if self.identify.judged_by is not None:
+            return self
+        judged_by = "initial" if is_pretrained else "trained"
+        return self.model_copy(update={"identify": self.identify.model_copy(update={"judged_by": judged_by})})
+
+    @property
+    def judges_first(self) -> bool:
+        """Whether clients are judged before anybody trains."""
+        return self.identify.split == "rates" and (self.identify.judged_by == "initial" or self.identify.epochs == 0)
+
+    @property
+    def trains_first(self) -> bool:
+        """Whether everybody trains before Stage I looks at them."""
+        return self.identify.epochs > 0 and not self.judges_first
 
 
 class Relabel(Settings):
@@ -150,11 +170,12 @@ class FedSIRConfig(SpectralConfig):
         if self.share == "all":
             return {}
         # Split by noise rates, clients are compared under the mean of all their models.
-        needs_all_models = self.identify.split == "rates"
+        needs_all_models = self.identify.split == "rates" and self.trains_first
         needs_doubt = self.daagg.enabled and self.daagg.weigh_by == "noise_left"
         return {
             "identify": ("loss",) if needs_all_models else ("loss", "model"),
             "hand_over": ("loss",),
+            "warm_up": ("loss",),
             "train_clean": ("loss",),
             "train_noisy": (
                 *("loss", "n_corrected", "n_undecided", "noise_rate"),
@@ -165,7 +186,12 @@ class FedSIRConfig(SpectralConfig):
     @property
     def hands_over(self) -> bool:
         """Whether clients keep the model of Stage I until the server knows that they are clean."""
-        return self.identify.epochs > 0 and "model" in self.stays.get("identify", ())
+        return self.trains_first and "model" in self.stays.get("identify", ())
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether clean clients train before round 1, once it is known who is clean."""
+        return self.identify.epochs > 0 and self.judges_first
 
     @property
     def sent_residual_rank(self) -> int:

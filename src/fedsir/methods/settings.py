@@ -61,3 +61,8 @@ class MethodConfig(Settings):
     lr: float = Field(3e-4, gt=0, description="learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd; adam and adamw have moments of their own")
     weight_decay: float = Field(5e-4, ge=0, description="L2 penalty; inside the gradient, except with adamw")
+
+    def fitted(self, *, is_pretrained: bool) -> Self:
+        """Return the settings with what depends on the first model filled in where it was left open."""
+        del is_pretrained  # most methods train any model in the same way
+        return self

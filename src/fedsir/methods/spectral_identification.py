@@ -34,7 +34,7 @@ from fedsir.stages.split import ClientSplit, OffDiagonal, split_clients
 from fedsir.stages.train import average_models
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from fedsir.data.arrays import Counts, Floats
     from fedsir.stages.spectrum import ClassFeatures
@@ -123,7 +123,7 @@ class SpectralIdentification(Method[C, S]):
         self, fed: Federation, replies: Mapping[ClientId, Identified], model: Weights
     ) -> ClientSplit:
         """Ask everybody for sums of features under one model, then for the noise rate that the others' sums show."""
-        if self.config.identify.epochs > 0 and replies:
+        if self.config.trains_first and replies:
             model = average_models(
                 (reply.model or {} for reply in replies.values()), [r.n_samples for r in replies.values()]
             )
@@ -167,7 +167,10 @@ class SpectralIdentification(Method[C, S]):
 
     @client_task
     def identify(self, client: Client, model: Weights) -> Identified:
-        """Train a little, send what class similarities amount to; asked of everybody before round 1."""
+        """Train a little, send what class similarities amount to; asked of everybody before round 1.
+
+        With split = rates and judged_by = initial nobody trains yet.
+        """
         collected, loss, weights = self.class_features(client, model)
         directions = class_directions(collected, self.config.identify.min_class_samples)
         found = off_diagonal_stats(class_similarity(directions))
@@ -204,21 +207,26 @@ class SpectralIdentification(Method[C, S]):
 
     def class_features(self, client: Client, model: Weights) -> tuple[ClassFeatures, float | None, Weights | None]:
         """Train a client a little; return what is known of its classes then, its loss and its model."""
-        config = self.config.identify
         module = client.module(model)
         loss = weights = None
-        if config.epochs > 0:
-            loss = train_with(
-                self,
-                client,
-                module,
-                cross_entropy,
-                epochs=config.epochs,
-                lr=config.lr,
-                weight_decay=config.weight_decay,
-            )
+        if self.config.trains_first:
+            loss = self.train_a_little(client, module)
             weights = weights_of(module)
-        return class_features_of(client, module, is_augmented=config.features == "augmented"), loss, weights
+        is_augmented = self.config.identify.features == "augmented"
+        return class_features_of(client, module, is_augmented=is_augmented), loss, weights
+
+    def train_a_little(self, client: Client, module: nn.Module) -> float | None:
+        """Train as Stage I does; return the mean loss per sample."""
+        config = self.config.identify
+        return train_with(
+            self,
+            client,
+            module,
+            cross_entropy,
+            epochs=config.epochs,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+        )
 
 
 def _reasons(split: ClientSplit, failures: Mapping[ClientId, str]) -> str:

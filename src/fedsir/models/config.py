@@ -83,6 +83,11 @@ class ModelConfig(BaseModel):
         "the path of a .safetensors or .pth state dict; the classifier always starts fresh",
     )
 
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether the first weights are not random."""
+        return self.weights != "none"
+
     @field_validator("name")
     @classmethod
     def _name_is_known(cls, name: str) -> str:

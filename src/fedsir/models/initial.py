@@ -39,6 +39,11 @@ class InitialModel:
     source: dict[str, Any]
 
     @property
+    def is_pretrained(self) -> bool:
+        """Whether weights came from a file; nobody knows of a caller's own model."""
+        return self.source.get("file") is not None
+
+    @property
     def n_features(self) -> int:
         """Inputs of the classifier."""
         return int(self.module.head.in_features)  # type: ignore[union-attr, arg-type]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from fedsir.data.federation import FederatedData
     from fedsir.simulation.simulation import Step
@@ -89,6 +90,16 @@ class Evaluator:
         self._states = dict(client_states)
         return self._labels.copy()
 
+    def label_scores(self, client_states: dict[str, bytes]) -> NDArray[np.float64] | None:
+        """Return how likely each given label is right, (n,), NaN where no client says; None where nobody does."""
+        scores = np.full(len(self.data.given_labels), np.nan)
+        for client, state in client_states.items():
+            rows = self.data.rows(client)
+            found = score_of(decode(state), self.data.given_labels[rows])
+            if found is not None:
+                scores[rows] = found
+        return None if np.isnan(scores).all() else scores
+
     def noise_after(self, corrected: NDArray[np.int64]) -> float | None:
         """Return the share of wrong labels left on the judged clients together; None where nobody knows."""
         true, rows = self.truth.true_labels, self._judged_rows
@@ -112,6 +123,14 @@ class Evaluator:
             own_true = None if true is None else true[rows]
             by_client[client] = score_relabeling(own_true, self.data.given_labels[rows], corrected[rows])
         return overall(by_client, self._judged), by_client
+
+
+def score_of(state: Mapping[str, Tensor], given: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """Return how likely each given label (n,) is right, by what a client remembers; None if its method cannot say."""
+    probabilities = state.get("label_probabilities")
+    if probabilities is None:
+        return None
+    return probabilities.numpy()[np.arange(len(given)), given].astype(np.float64)
 
 
 def describe_data(data: FederatedData) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Simulation(Iterator[Step]):
         spill_folder: Path | None = None,
     ) -> None:
         self.data, self.rounds, self.seed = data, rounds, seed
-        self.method = method.resolved(rounds)
+        self.method = method.resolved(rounds, is_pretrained=model.is_pretrained)
         self.method.check(data.counts())
         self.metrics = Metrics()
         self._initial, self._device = model, device

@@ -57,7 +57,7 @@ SEARCH, VERDICT = Belief("search", 1.0, 0.05), Belief("verdict", 2.0, 0.3)
 # With few samples for their features, classes of the others are known too badly for a search: symmetric noise only.
 CAREFUL = Belief("careful", math.inf, math.inf, (300.0, math.inf), trust_power=4)
 BELIEFS = {belief.name: belief for belief in (SEARCH, VERDICT, CAREFUL)}
-SAMPLES_PER_FEATURE = 8  # of all clients together, from which it is searched; and one for each client
+SAMPLES_PER_FEATURE, OF_EACH_CLIENT = 8, 0.9  # from which it is searched: of all clients together, and on average
 Ask = Callable[[Mapping[str, float], Temperature, Belief], Mapping[str, "NoiseRate | None"]]
 
 
@@ -117,7 +117,7 @@ def judge_each_other(
     statistics : client → the paper's two numbers
     samples_per_feature : samples of all clients over the number of features
     """
-    is_searched = samples_per_feature >= max(SAMPLES_PER_FEATURE, len(statistics))
+    is_searched = samples_per_feature >= max(SAMPLES_PER_FEATURE, OF_EACH_CLIENT * len(statistics))
     belief = SEARCH if is_searched else CAREFUL
     rates: dict[str, NoiseRate | None] = {}
     trust, temperature, noisy = first_trust(statistics), UNKNOWN, None

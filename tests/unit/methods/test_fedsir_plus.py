@@ -11,6 +11,7 @@ import torch
 from fake_federation import FakeFederation, weights
 from fedsir.methods.bayes_relabelling import Summed
 from fedsir.methods.fedsir import FedSIR, FedSIRState, Repaired, Taught
+from fedsir.methods.replies import Trained
 from fedsir.methods.spectral_identification import Described, Identified, Judged
 from fedsir.stages.bayes import TEMPERATURES
 from fedsir.stages.discriminant import ClassMoments, class_moments
@@ -90,6 +91,27 @@ def test_stage_one_judges_everybody_by_the_others_under_one_model() -> None:
     assert fed.values["noise_rate_by_client"] == {"a": 0.01, "b": 0.6, "c": 0.01, "d": 0.6}
     assert state.model["w"].tolist() == [1.0]  # the clean clients' average
     assert "note" not in fed.values
+
+
+def test_with_pretrained_weights_everybody_is_judged_before_anybody_trains_and_then_clean_clients_train() -> None:
+    rates = dict(zip("abcd", map(rate_of, (0.01, 0.6, 0.01, 0.6)), strict=True))
+
+    def reply(task: str, client: str) -> Identified | Described | Judged | Trained:
+        if task == "identify":
+            return Identified(0.5, 0.3, 2, 2, None, None)
+        if task == "warm_up":
+            return Trained(weights(float("abcd".index(client))), 2, 1.0)
+        return Described(sums()) if task == "describe" else Judged(rates[client])
+
+    fed = FakeFederation("abcd", reply)
+    method = FedSIR(preset="plus").resolved(20, is_pretrained=True)
+    state = method.start(fed, weights(7.0))
+    assert [page.task for page in fed.pages] == ["identify", "describe", "judge", "judge", "judge", "warm_up"]
+    assert all(page.payload["model"]["w"].tolist() == [7.0] for page in fed.pages), "the initial model"
+    assert fed.asked["warm_up"].clients == ["a", "c"]
+    assert state.split is not None and state.split.noisy == ("b", "d")
+    assert state.model["w"].tolist() == [1.0]  # the mean of 0 and 2
+    assert state.clean_reference is state.model
 
 
 def test_where_everybody_is_noisy_the_least_noisy_teaches_and_a_note_says_so() -> None:
@@ -264,3 +286,33 @@ def test_soft_targets_are_what_a_noisy_client_trains_on(make_client: Callable[..
     assert replies["soft"].loss != replies["hard"].loss
     assert replies["soft"].doubt == pytest.approx(1 - float(probabilities.amax(dim=1).mean()))
     assert replies["soft"].noise_rate is None, "it was not estimated in this round"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_pretrained", "trains_first", "warms_up"),
+    [
+        ({}, False, True, False),
+        ({}, True, False, True),
+        ({"identify": {"judged_by": "trained"}}, True, True, False),
+        ({"identify": {"judged_by": "initial"}}, False, False, True),
+        ({"identify": {"epochs": 0}}, True, False, False),
+        ({"identify": {"split": "always"}}, True, True, False),
+    ],
+)
+def test_who_trains_in_stage_one(
+    settings: dict[str, Any], is_pretrained: bool, trains_first: bool, warms_up: bool
+) -> None:
+    for share in ("all", "minimal"):
+        config = FedSIR(preset="plus", share=share, **settings).resolved(20, is_pretrained=is_pretrained).config
+        assert (config.trains_first, config.warms_up) == (trains_first, warms_up)
+        assert config.hands_over == (share == "minimal" and settings.get("identify", {}).get("split") == "always")
+
+
+def test_identify_trains_nobody_where_the_initial_model_judges(make_client: Callable[..., Any]) -> None:
+    client = make_client()
+    model = client.new_module().state_dict()
+    judging_first = FedSIR(preset="plus").resolved(20, is_pretrained=True)
+    found = judging_first.identify(client, model)
+    assert (found.model, found.loss) == (None, None)
+    warm = judging_first.warm_up(client, model)
+    assert warm.loss is not None and any((warm.model[name] != model[name]).any() for name in model)

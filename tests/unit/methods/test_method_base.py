@@ -30,7 +30,7 @@ def test_only_marked_functions_are_tasks() -> None:
     assert set(FedAvg.tasks()) == {"train"}
     assert set(FedSIR.tasks()) == {
         *("identify", "describe", "hand_over", "judge"),
-        *("train_clean", "sum_classes", "train_noisy"),
+        *("train_clean", "sum_classes", "warm_up", "train_noisy"),
     }
     assert (set(FedNed.tasks()), set(FedNed.server_tasks())) == (
         {"train", "train_extreme"},
