@@ -3,11 +3,14 @@
 Tests that use `browser` get the marker `browser` and skip with a reason where Debian's chromium is absent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from audited import audit_of_folder, samples
 from browser_driver import Browser, missing, started
+from review_driver import Page, Served
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +28,31 @@ def browser(chromium: Browser) -> Browser:
     """A browser to open pages with."""
     chromium.driver.get("about:blank")
     return chromium
+
+
+@pytest.fixture
+def page(browser: Browser) -> Page:
+    return Page(browser)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    """Return a function that starts a review; what is still running at the end is stopped."""
+    started: list[Served] = []
+
+    def start(folder: Path, *words: str) -> Served:
+        started.append(Served(folder, *words))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.process.kill()
+        served.process.communicate()
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Path:
+    return audit_of_folder(tmp_path / "audit", tmp_path / "data", samples())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
