@@ -13,7 +13,6 @@ Writes audit-against-cleanlab.csv and .md next to this file. Needs cleanlab.
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from stored_rows import replace
 
 import fedsir
 from fedsir.stages.spectrum import Features, Labels
@@ -134,10 +134,7 @@ def main() -> None:
         for alpha in ALPHAS:
             rows += measure(features, labels, alpha, draw)
             print(table(rows), flush=True)
-    with OUTPUT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    replace(OUTPUT, rows)
     OUTPUT.with_suffix(".md").write_text(table(rows), encoding="utf-8")
 
 

@@ -13,7 +13,6 @@ measured again. `--cache` keeps the features, which take minutes.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import few_sites
 import numpy as np
 from few_sites import N_CLASSES, frozen_features
+from stored_rows import add, stored
 
 import fedsir
 from fedsir.data.noise import symmetric
@@ -147,9 +147,8 @@ def chart(rows: Sequence[Row]) -> bytes:
 
 def read() -> list[Row]:
     """Return the rows that are stored."""
-    with OUTPUT.open(encoding="utf-8", newline="") as file:
-        words = {"True": 1.0, "False": 0.0}
-        rows = [{k: words[v] if v in words else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+    words = {"True": 1.0, "False": 0.0}
+    rows = [{k: words[v] if v in words else float(v) for k, v in row.items()} for row in stored(OUTPUT)]
     return sorted(rows, key=lambda row: (row["samples"], row["alpha"], row["draw"], row["site"]))
 
 
@@ -172,20 +171,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--cache", type=Path, help="npz file that keeps the features")
     said = parser.parse_args()
-    done = {(row["samples"], row["alpha"], row["draw"]) for row in read()} if OUTPUT.exists() else set()
+    done = {(row["samples"], row["alpha"], row["draw"]) for row in read()}
     features, labels = cached_features(said.data_dir, said.cache)
     for draw in range(said.draws):
         for samples in SAMPLES:
             for alpha in ALPHAS:
                 if (samples, alpha, draw) in done:
                     continue
-                rows = measure(features, labels, samples, alpha, draw)
-                is_new = not OUTPUT.exists()
-                with OUTPUT.open("a", encoding="utf-8", newline="") as file:
-                    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-                    if is_new:
-                        writer.writeheader()
-                    writer.writerows(rows)
+                add(OUTPUT, measure(features, labels, samples, alpha, draw))
     OUTPUT.with_suffix(".md").write_text(table(read()), encoding="utf-8")
     CHART.write_bytes(chart(read()))
     print(table(read()), end="")

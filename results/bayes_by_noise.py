@@ -12,13 +12,13 @@ Three clean and seven noisy clients hold 1,000 training images each that the run
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import torch
+from stored_rows import replace, stored
 
 import fedsir
 from fedsir.data import noise
@@ -134,8 +134,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def read() -> list[Row]:
     """Return the rows that are stored."""
-    with OUTPUT.open(encoding="utf-8", newline="") as file:
-        return [dict(row) for row in csv.DictReader(file)]
+    return [dict(row) for row in stored(OUTPUT)]
 
 
 def main() -> None:
@@ -160,10 +159,7 @@ def main() -> None:
         for draw in range(DRAWS)
         for row in measure(source, torch.cat(features).numpy(), torch.cat(logits).numpy(), labels, draw)
     ]
-    with OUTPUT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    replace(OUTPUT, rows)
     OUTPUT.with_suffix(".md").write_text(table(read()), encoding="utf-8")
     print(f"model of {said.run}: accuracy {run['accuracy']:.1%}")
     print(table(read()), end="")

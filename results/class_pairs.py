@@ -16,13 +16,13 @@ Rows that class-pairs.csv has already are not measured again. Writes class-pairs
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 from few_sites import N_CLASSES, federation, frozen_features
+from stored_rows import add, stored
 
 import fedsir
 from fedsir.data.cifar_facts import CIFAR10
@@ -142,20 +142,12 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n".join(f"## {part}\n\n{table}\n" for part, table in made.items())
 
 
-def read() -> list[Row]:
-    """Return the rows that are stored, in the order in which they are measured."""
-    if not OUTPUT.exists():
-        return []
-    with OUTPUT.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def main() -> None:
     """Measure what is missing, one line of the CSV at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, help="where CIFAR-10 and the weights lie; default: $FEDSIR_DATA")
     said = parser.parse_args()
-    done = {tuple(row.values())[:6] for row in read()}
+    done = {tuple(row.values())[:6] for row in stored(OUTPUT)}
     wanted = [key for key in keys() if tuple(map(str, key)) not in done]
     features = labels = np.zeros(0)
     if any(key[0] != "trained" for key in wanted):
@@ -165,14 +157,9 @@ def main() -> None:
             row = row_of(key, *measure_trained(key))
         else:
             row = row_of(key, measure_frozen(features, labels, key), {str(site) for site in range(key[2])})
-        is_new = not OUTPUT.exists()
-        with OUTPUT.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
-    OUTPUT.with_suffix(".md").write_text(tables(read()), encoding="utf-8")
-    print(tables(read()), end="")
+        add(OUTPUT, [row])
+    OUTPUT.with_suffix(".md").write_text(tables(stored(OUTPUT)), encoding="utf-8")
+    print(tables(stored(OUTPUT)), end="")
 
 
 if __name__ == "__main__":

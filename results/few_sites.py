@@ -12,13 +12,13 @@ Writes few-sites.csv and .md next to this file; a cell that is there already is 
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import torch
+from stored_rows import add, stored
 
 import fedsir
 from fedsir.data.directory import data_directory
@@ -110,8 +110,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def read() -> list[Row]:
     """Return the rows that are stored, in the order of the conditions."""
-    with OUTPUT.open(encoding="utf-8", newline="") as file:
-        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    rows = [{name: float(value) for name, value in row.items()} for row in stored(OUTPUT)]
     place = {condition: i for i, condition in enumerate(CONDITIONS)}
     return sorted(
         rows, key=lambda row: (place[int(row["sites"]), int(row["bad"]), row["alpha"], row["rate"]], row["draw"])
@@ -131,7 +130,12 @@ def frozen_features(data_dir: Path | None) -> tuple[Features, Labels]:
         seed=0,
         data_dir=where,
     )
-    first = initial_model(ModelConfig(name="resnet18", weights="imagenet"), data, seed=0, data_dir=where)
+    return frozen_features_of(data, where), data.given_labels
+
+
+def frozen_features_of(data: fedsir.FederatedData, data_dir: Path) -> Features:
+    """Return what the untouched network makes of a federation's training images."""
+    first = initial_model(ModelConfig(name="resnet18", weights="imagenet"), data, seed=0, data_dir=data_dir)
     module = first.module.eval()
     load_weights(module, first.weights)
     images, parts = data.images[data.image_rows], []
@@ -139,7 +143,8 @@ def frozen_features(data_dir: Path | None) -> tuple[Features, Labels]:
         for start in range(0, len(images), BATCH):
             batch = data.preprocessing.normalise(torch.from_numpy(images[start : start + BATCH]))
             parts.append(module.features(batch))  # type: ignore[operator]
-    return torch.cat(parts).numpy(), data.given_labels
+    found: Features = torch.cat(parts).numpy()
+    return found
 
 
 def main() -> None:
@@ -148,19 +153,13 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="where CIFAR-10 and the weights lie; default: $FEDSIR_DATA")
     parser.add_argument("--draws", type=int, default=20)
     said = parser.parse_args()
-    done = {(r["sites"], r["bad"], r["alpha"], r["rate"], r["draw"]) for r in read()} if OUTPUT.exists() else set()
+    done = {(r["sites"], r["bad"], r["alpha"], r["rate"], r["draw"]) for r in read()}
     features, labels = frozen_features(said.data_dir)
     for draw in range(said.draws):
         for condition in CONDITIONS:
             if (*condition, draw) in done:
                 continue
-            row = measure(features, labels, condition, draw)
-            is_new = not OUTPUT.exists()
-            with OUTPUT.open("a", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(row), lineterminator="\n")
-                if is_new:
-                    writer.writeheader()
-                writer.writerow(row)
+            add(OUTPUT, [measure(features, labels, condition, draw)])
     OUTPUT.with_suffix(".md").write_text(table(read()), encoding="utf-8")
     print(table(read()), end="")
 

@@ -11,7 +11,6 @@ the label of the nearest of these ten.
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+from stored_rows import replace, stored
 
 import fedsir
 from fedsir.data.source import load_source
@@ -100,32 +100,16 @@ def _mean(rows: Sequence[Mapping[str, str]], name: str) -> str:
     return f"{mean(known):.1f}" if known else "–"
 
 
-def read() -> list[Row]:
-    """Return the rows that are stored."""
-    if not OUTPUT.exists():
-        return []
-    with OUTPUT.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write(rows: Sequence[Row]) -> None:
-    """Store the rows."""
-    with OUTPUT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def main() -> None:
     """Measure what is missing, a row at a time; the table comes last."""
-    stored = {(row["kind"], row["method"], row["seed"]): row for row in read()}
+    known = {(row["kind"], row["method"], row["seed"]): row for row in stored(OUTPUT)}
     wanted = [(kind, method, str(seed)) for method in METHODS for kind in KINDS for seed in SEEDS]
     for kind, method, seed in wanted:
-        if (kind, method, seed) not in stored:
-            stored[kind, method, seed] = measure(kind, method, int(seed))
-            write([stored[key] for key in wanted if key in stored])
-            print(*stored[kind, method, seed].values(), flush=True)
-    rows = [stored[key] for key in wanted]
+        if (kind, method, seed) not in known:
+            known[kind, method, seed] = measure(kind, method, int(seed))
+            replace(OUTPUT, [known[key] for key in wanted if key in known])
+            print(*known[kind, method, seed].values(), flush=True)
+    rows = [known[key] for key in wanted]
     OUTPUT.with_suffix(".md").write_text(table(rows), encoding="utf-8")
     print(table(rows), end="")
 

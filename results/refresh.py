@@ -7,19 +7,23 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from fedsir.paper.variants import ALL_CLEAN, REFERENCES
 from fedsir.paper.variants import METHODS as ROWS
-from fedsir.paper.variants import REFERENCES
 from fedsir.runs.finished_runs import provenance_of
-from fedsir.sweeps.sweep import jobs_for
+from fedsir.sweeps.sweep import Job, jobs_for
 from fedsir.sweeps.sweep_file import read_sweep
 
 RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent
-PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("results", "noise", "plus", "audit"))
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{page}.md" for page in ("results", "noise", "plus", "stages", "audit")),
+)
 
 TABLES = {  # by name and scale, and the folder in results/ that their runs are in
     ("table-cifar10", "cpu"): "cifar10-cpu",
@@ -30,6 +34,7 @@ TABLES = {  # by name and scale, and the folder in results/ that their runs are 
     ("table-cifar100", "cpu"): "cifar100-cpu",
     ("beyond", "cpu"): "cifar10-cpu",
     ("table-cifar10", "images"): "cifar10-images",
+    ("beyond", "images"): "cifar10-images",
 }
 METHODS = {variant.method: variant.title for variant in (*ROWS, REFERENCES[0])}  # of two FedNeds the one that distils
 NOISE_RATES = ("0.3", "0.6", "0.9")
@@ -57,14 +62,19 @@ def commands() -> dict[tuple[str, ...], str | None]:
 
 def digits_results(sweep: str) -> dict[str, Any]:
     """Return what `fedsir sweep results/digits/SWEEP.toml --json` prints once all runs are finished."""
-    jobs = jobs_for(read_sweep(RESULTS / "digits" / f"{sweep}.toml"), RESULTS / "digits" / "runs")
-    results = {job.name: job.result() for job in jobs}
-    if missing := [name for name, result in results.items() if result is None]:
-        raise SystemExit(f"results/digits/runs lacks {len(missing)} run(s) of {sweep}.toml, the first is {missing[0]}.")
+    jobs, results = _finished(RESULTS / "digits" / f"{sweep}.toml")
     for name, result in results.items():
-        assert result is not None, "none is missing"
         result["run_dir"] = f"results/digits/runs/{name}"
     return {"results": results, "failures": {}, "provenance": provenance_of(job.folder for job in jobs)}
+
+
+def _finished(sweep: Path) -> tuple[list[Job], dict[str, dict[str, Any]]]:
+    """Return the jobs of a sweep whose runs are committed beside it, and their results by name."""
+    jobs = jobs_for(read_sweep(sweep), sweep.parent / "runs")
+    results = {job.name: job.result() for job in jobs}
+    if missing := [name for name, result in results.items() if result is None]:
+        raise SystemExit(f"{sweep.parent}/runs lacks {len(missing)} run(s) of {sweep.name}, the first is {missing[0]}.")
+    return jobs, {name: result for name, result in results.items() if result is not None}
 
 
 def digits_table() -> str:
@@ -101,7 +111,93 @@ def demo_table() -> str:
     return "\n".join([*lines, _row("mean (sd over seeds)", *means, _identified(fedsir), _noise(fedsir)), ""])
 
 
-DIGITS_TABLES = {"table.md": digits_table, "found.md": found_table, "demo.md": demo_table}
+SWITCHES: dict[str, dict[str, Any]] = {  # of plus, as they are set in digits-plus/switches.toml
+    "as it is": {},
+    "hard corrected labels": {"relabel.targets": "hard"},
+    "relabelling in every round": {"relabel.every": 1},
+    "relabelling in every fourth round": {"relabel.every": 4},
+    "features of the clean average": {"relabel.spectra_from": "clean_reference"},
+    "prior of the given labels": {"la.prior": "given"},
+    "weights by doubtful labels": {"daagg.weigh_by": "noise_left"},
+}
+
+
+def switches_table() -> str:
+    """Return what each switch of plus does: a row per switch, accuracy and wrong labels left per noise rate."""
+    jobs, results = _finished(RESULTS / "digits-plus" / "switches.toml")
+    rates = ("0.4", "0.8")
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for job in jobs:
+        switch = _switch(job.config.method.model_dump())
+        found.setdefault((switch, str(job.config.data.noise_rate)), []).append(results[job.name])
+    lines = [
+        "| `plus` with | " + " | ".join(f"accuracy, {float(rate):.0%} | wrong labels left" for rate in rates) + " |",
+        "|---|" + "---:|---:|" * len(rates),
+    ]
+    for title in SWITCHES:
+        cells = []
+        for rate in rates:
+            runs = found[title, rate]
+            left = [run["noise_after"] for run in runs]
+            cells += [_spread([run["accuracy"] for run in runs]), _spread(left)]
+        lines.append(_row(title, *cells))
+    return "\n".join([*lines, ""])
+
+
+def _switch(method: dict[str, Any]) -> str:
+    """Return the switch that a run is about; all others are as they are."""
+
+    def value(key: str) -> Any:
+        group, name = key.split(".")
+        return method[group][name]
+
+    thrown = [title for title, switch in SWITCHES.items() if all(value(key) == said for key, said in switch.items())]
+    return thrown[-1]  # "as it is" says nothing, so it always holds
+
+
+OVERVIEW = {  # methods of `beyond` in the order of the overview
+    "plus": "FedSIR `plus`",
+    "fedsir": "FedSIR",
+    "fednoro": "FedNoRo",
+    "pruning": "Pruning",
+    "fedavg": "FedAvg",
+    ALL_CLEAN: "FedAvg, all clean",
+}
+
+
+def overview(scale: str) -> str:
+    """Return what `beyond` found at a scale, a row per condition: accuracy by method, and wrong labels left."""
+    conditions: dict[str, dict[str, dict[str, Any]]] = {}
+    for cell in json.loads((RESULTS / f"cifar10-{scale}" / f"beyond-{scale}.json").read_text())["cells"]:
+        if cell["accuracy"] is not None:
+            conditions.setdefault(cell["condition"], {})[cell["method"]] = cell
+    lines = [
+        _row("", *OVERVIEW.values(), "wrong labels: given → `plus`, FedSIR"),
+        "|---|" + "---:|" * (len(OVERVIEW) + 1),
+    ]
+    for condition, cells in conditions.items():
+        best = max(cell["accuracy"] for name, cell in cells.items() if name != ALL_CLEAN)
+        accuracies = []
+        for name in OVERVIEW:
+            accuracy = cells[name]["accuracy"] if name in cells else None
+            text = "–" if accuracy is None else f"{100 * accuracy:.1f}"
+            accuracies.append(f"**{text}**" if accuracy == best and name != ALL_CLEAN else text)
+        given, ours, theirs = (
+            f"{100 * cells[name][noise]:.1f}" if name in cells else "–"
+            for name, noise in (("plus", "noise_before"), ("plus", "noise_after"), ("fedsir", "noise_after"))
+        )
+        lines.append(_row(condition, *accuracies, f"{given} → {ours}, {theirs}"))
+    return "\n".join([*lines, ""])
+
+
+OWN_TABLES = {
+    "digits/table.md": digits_table,
+    "digits/found.md": found_table,
+    "digits/demo.md": demo_table,
+    "digits-plus/switches.md": switches_table,
+    "cifar10-cpu/overview.md": partial(overview, "cpu"),
+    "cifar10-images/overview.md": partial(overview, "images"),
+}
 
 
 def _table(rows: dict[str, list[str]]) -> str:
@@ -140,8 +236,8 @@ def _stored(sweep: str) -> dict[str, dict[str, Any]]:
     return results
 
 
-def _spread(accuracies: list[float]) -> str:
-    return f"{100 * mean(accuracies):.1f} ({100 * stdev(accuracies):.1f})"
+def _spread(shares: list[float]) -> str:
+    return f"{100 * mean(shares):.1f} ({100 * stdev(shares):.1f})"
 
 
 def filled(page: str) -> str:
@@ -171,8 +267,8 @@ def main() -> None:
             _write(RESULTS / file, _pretty(json.loads(done.stdout)))
     for sweep in ("sweep", "demo"):
         _write(RESULTS / f"digits/{sweep}.json", _pretty(digits_results(sweep)))
-    for file, table in DIGITS_TABLES.items():
-        _write(RESULTS / "digits" / file, table())
+    for file, table in OWN_TABLES.items():
+        _write(RESULTS / file, table())
     for page in PAGES:
         _write(page, filled(page.read_text(encoding="utf-8")))
 

@@ -12,13 +12,13 @@ DRAWS times. They judge the 10,000 test images. Writes relabel-by-size.csv and .
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import torch
+from stored_rows import replace, stored
 
 import fedsir
 from fedsir.data.directory import data_directory
@@ -69,8 +69,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def read() -> list[Row]:
     """Return the rows that are stored."""
-    with OUTPUT.open(encoding="utf-8", newline="") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    return [{name: float(value) for name, value in row.items()} for row in stored(OUTPUT)]
 
 
 def main() -> None:
@@ -98,10 +97,7 @@ def main() -> None:
     rows = [
         measure(train, labels[needed], test, source.test_labels, size, draw) for size in SIZES for draw in range(DRAWS)
     ]
-    with OUTPUT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    replace(OUTPUT, rows)
     OUTPUT.with_suffix(".md").write_text(table(read()), encoding="utf-8")
     print(f"model of {said.run}: accuracy {run['accuracy']:.1%}")
     print(table(rows), end="")

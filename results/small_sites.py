@@ -11,12 +11,12 @@ Writes small-sites.csv and .md next to this file.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from few_sites import N_CLASSES, frozen_features
+from stored_rows import replace
 
 import fedsir
 from fedsir.data.noise import symmetric
@@ -86,10 +86,7 @@ def main() -> None:
         for alpha in ALPHAS
         for draw in range(said.draws)
     ]
-    with OUTPUT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    replace(OUTPUT, rows)
     OUTPUT.with_suffix(".md").write_text(table(rows), encoding="utf-8")
     print(table(rows), end="")
 
