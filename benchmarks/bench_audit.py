@@ -6,7 +6,6 @@ that anybody must do who wants second moments.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measure import Outcome, seconds_of
+from benchmarks.measure import Outcome, peak, seconds_of
 
 N, D, N_CLIENTS, N_CLASSES, REPEATS = (
     100_000,
@@ -30,14 +29,14 @@ CHILD = "from benchmarks.bench_audit import once; once()"
 def run() -> Iterator[Outcome]:
     """Yield time and memory, each measured in a process of its own."""
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    ours, reference, peak, noisy = done.stdout.split()
-    details = {"named noisy": noisy, "peak, GB": float(peak)}
+    ours, reference, gigabytes, noisy = done.stdout.split()
+    details = {"named noisy": noisy, "peak, GB": float(gigabytes)}
     what = f"audit of {N:,} × {D} features, {N_CLIENTS} clients, {N_CLASSES} classes"
     yield Outcome(
         "audit", f"{what}, against features.T @ features", float(ours), float(reference), "s", details=details
     )
     limit = f"{what}: peak memory of the process"
-    yield Outcome("audit_memory", limit, float(peak), MOST_GIGABYTES, "GB", target=1.0, is_at_most=True)
+    yield Outcome("audit_memory", limit, float(gigabytes), MOST_GIGABYTES, "GB", target=1.0, is_at_most=True)
 
 
 def once() -> None:
@@ -60,5 +59,4 @@ def once() -> None:
             ours = min(ours, seconds_of(lambda: found.append(fedsir.audit(features, given, clients))))
             reference = min(reference, seconds_of(lambda: features.T @ features))
     noisy = found[0].clients["client"][found[0].clients["verdict"] == "noisy"]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(ours, reference, peak, ",".join(map(str, sorted(noisy.tolist()))))
+    print(ours, reference, peak() / 1e9, ",".join(map(str, sorted(noisy.tolist()))))

@@ -11,7 +11,8 @@ import torch
 
 from benchmarks.federation import opened, random_federation
 from benchmarks.measure import Outcome, seconds_of
-from fedsir.methods.base import ServerState, Weights
+from fedsir.methods.base import ServerState
+from fedsir.methods.replies import Weights
 from fedsir.stages.spectrum import class_features
 from fedsir.stages.split import OffDiagonal, split_clients
 from fedsir.stages.train import average_models

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.measure import Outcome
-from fedsir.methods.base import Weights
+from fedsir.methods.replies import Weights
 from fedsir.stages.train import nearest_clean_distances
 
 N_CLIENTS, PER_CLIENT, ROUNDS = 1_000, 20, 5

@@ -7,13 +7,11 @@ process that is the server; clients train in other processes.
 from __future__ import annotations
 
 import json
-import resource
 import sys
-from pathlib import Path
 
 from benchmarks.bench_round import one_of
 from benchmarks.federation import opened, random_federation
-from benchmarks.measure import seconds_of
+from benchmarks.measure import peak, seconds_of
 from fedsir.runs.provenance import cores
 
 PER_CLIENT = 4
@@ -28,17 +26,6 @@ def main() -> None:
         one_round()
         seconds = seconds_of(one_round)
     print(json.dumps({"peak_mb": peak() / 1e6, "seconds": seconds}))
-
-
-def peak() -> int:
-    """Return the most bytes this process has had in memory.
-
-    On Linux `getrusage` counts what the parent had when it started this process, so the kernel's own page is read.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":  # also what keeps worker processes from starting the measurement again

@@ -7,6 +7,8 @@ disturbed; what is reported is their ratio.
 from __future__ import annotations
 
 import json
+import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -59,6 +61,17 @@ def seconds_of(function: Callable[[], object]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
+
+
+def peak() -> int:
+    """Return the most bytes this process has had in memory.
+
+    On Linux `getrusage` counts what the parent had when it started this process, so the kernel's own page is read.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def save(outcome: Outcome) -> Path:

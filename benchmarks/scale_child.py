@@ -8,7 +8,6 @@ which it has the processor is taken, which neighbours disturb least.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import peak
 from fedsir.runs.config import RunConfig
 from fedsir.runs.estimate import plan_run
 from fedsir.runs.progress import Silent
@@ -131,8 +131,7 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {"whole_run": whole_run, "p
 def main() -> None:
     name, arguments = sys.argv[1], json.loads(sys.argv[2])
     found = MEASURES[name](**arguments)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps(found | {"peak_mb": peak / 1e6}))
+    print(json.dumps(found | {"peak_mb": peak() / 1e6}))
 
 
 if __name__ == "__main__":  # also what keeps worker processes from starting the measurement again
