@@ -44,6 +44,11 @@ def test_the_similarities_are_those_of_today_s_settings(tmp_path: Path) -> None:
     assert (tmp_path / f"{stem}.csv").read_text() == (RESULTS / "cifar10-cpu" / f"{stem}.csv").read_text()
 
 
+@pytest.fixture(autouse=True)
+def _scripts_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RESULTS)
+
+
 def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
@@ -82,20 +87,27 @@ def test_the_digits_are_those_of_the_sweep(refresh: ModuleType, sweep: str) -> N
     assert refresh.digits_results(sweep) == json.loads((RESULTS / "digits" / f"{sweep}.json").read_text())
 
 
-def test_the_tables_on_digits_are_what_the_sweeps_give(refresh: ModuleType) -> None:
-    for file, table in refresh.DIGITS_TABLES.items():
-        assert (RESULTS / "digits" / file).read_text() == table(), file
+def test_our_own_tables_are_what_the_runs_give(refresh: ModuleType) -> None:
+    for file, table in refresh.OWN_TABLES.items():
+        assert (RESULTS / file).read_text() == table(), file
 
 
-@pytest.mark.parametrize("name", ["relabel_by_size", "bayes_by_noise", "few_sites"])
+@pytest.mark.parametrize("name", ["relabel_by_size", "bayes_by_noise", "few_sites", "audit_intervals"])
 def test_a_measurement_is_shown_as_stored(name: str) -> None:
     measured = script(name)
     assert measured.OUTPUT.with_suffix(".md").read_text() == measured.table(measured.read())
 
 
+@pytest.mark.parametrize(("name", "table"), [("class_pairs", "tables"), ("initial_model", "table")])
+def test_rows_are_shown_as_stored(name: str, table: str) -> None:
+    measured = script(name)
+    rows = measured.stored(measured.OUTPUT)
+    assert measured.OUTPUT.with_suffix(".md").read_text() == getattr(measured, table)(rows)
+
+
 def test_the_kinds_of_noise_are_shown_as_stored() -> None:
     kinds = script("noise_kinds")
-    rows = kinds.read()
+    rows = kinds.stored(kinds.OUTPUT)
     assert len(rows) == len(kinds.KINDS) * len(kinds.METHODS) * len(kinds.SEEDS)
     assert kinds.OUTPUT.with_suffix(".md").read_text() == kinds.table(rows)
 
@@ -108,3 +120,13 @@ def test_a_size_is_measured_as_the_stages_say() -> None:
     assert (row["images_per_class"], row["direction_right"]) == (20, 1.0)
     assert 0 < row["residual_right"] <= 1
     assert row["agree"] * row["right_where_they_agree"] <= row["residual_right"] + 1e-9
+
+
+def test_rows_are_kept_one_after_the_other_until_they_are_replaced(tmp_path: Path) -> None:
+    rows, file = script("stored_rows"), tmp_path / "some.csv"
+    assert rows.stored(file) == []
+    rows.add(file, [{"draw": 0, "rate": 0.5}])
+    rows.add(file, [{"draw": 1, "rate": 0.25}, {"draw": 2, "rate": 0.1}])
+    assert file.read_text() == "draw,rate\n0,0.5\n1,0.25\n2,0.1\n"
+    rows.replace(file, [{"kind": "pair"}])
+    assert rows.stored(file) == [{"kind": "pair"}]

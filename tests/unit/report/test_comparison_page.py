@@ -24,7 +24,7 @@ def test_runs_are_compared_with_the_first(made: RunResult, plain: RunResult) -> 
 
 
 def test_committed_runs_have_a_page() -> None:
-    page = comparison_page([RESULTS / "cifar10-cpu" / "runs"], only={"data.noise_rate": 0.6})
+    page = comparison_page([RESULTS / "cifar10-cpu" / "runs"], only={"data.alpha": 0.5, "data.noise_rate": 0.6})
     assert "Who called whom noisy" in page
     assert "8 best of" in page
     assert "Wrong labels left on the really noisy clients" in page
