@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.measure import Outcome, interleave
 from fedsir.engines.wire import encode
-from fedsir.stages.bayes import weigh_labels
+from fedsir.stages.bayes import Temperature, likeliest_scores, weigh_labels
 from fedsir.stages.discriminant import class_moments, discriminant, discriminant_scores, on_the_wire
 from fedsir.stages.noise_rates import discriminants_of_others
 from fedsir.stages.relabel import aggregate_references, extract_spectra, relabel
@@ -50,9 +50,16 @@ def run() -> Iterator[Outcome]:
         repeats=5,
     )
     yield Outcome("plus_clean_client", f"a clean client in a relabel round, after the features; {shape}", *seconds, "s")
-    seconds = interleave(
-        lambda: weigh_labels(discriminant_scores(one[0], fitted), one[1]), lambda: relabel(*one, references), repeats=5
+    first, belief = (
+        discriminant_scores(one[0], discriminants_of_others(sums, dict.fromkeys(sums, 1.0))["9"]),
+        Temperature(),
     )
+
+    def weighed() -> None:
+        looks = ((first, belief), (discriminant_scores(one[0], fitted), belief))
+        weigh_labels(likeliest_scores(looks, one[1]), one[1], temperature=1.0)
+
+    seconds = interleave(weighed, lambda: relabel(*one, references), repeats=5)
     yield Outcome("plus_noisy_client", f"a noisy client in a relabel round, after the features; {shape}", *seconds, "s")
     statistics = {k: OffDiagonal(0.3 + 0.05 * int(k), 0.1 + 0.05 * int(k), N_CLASSES) for k in clients}
     seconds = interleave(

@@ -13,7 +13,7 @@ import torch
 from fedsir.data.shapes import Shape
 from fedsir.methods.local_training import stream_features
 from fedsir.methods.replies import ClientId, FieldOf, Reply
-from fedsir.stages.bayes import SURE, Temperature, weigh_labels
+from fedsir.stages.bayes import SURE, Temperature, likeliest_scores, weigh_labels
 from fedsir.stages.discriminant import (
     Booleans,
     ClassMoments,
@@ -99,10 +99,14 @@ def corrected(
     config: FedSIRConfig, client: Client, module: nn.Module, references: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return what a noisy client remembers of its corrected labels."""
-    del config
-    given, known = client.data.labels.numpy(), client.state.get("temperature")
-    belief = Temperature() if known is None else Temperature(float(known))
-    posterior = weigh_labels(scores_of(client, module, references), given, belief=belief)
+    given, scores = client.data.labels.numpy(), scores_of(client, module, references)
+    known, first = client.state.get("temperature"), client.state.get("first_scores")
+    stage_one = Temperature() if known is None else Temperature(float(known))
+    if first is None or config.relabel.evidence == "round" or not _own_the_same(first.numpy(), scores):
+        posterior = weigh_labels(scores, given, belief=stage_one)
+    else:
+        looks = ((first.numpy().astype(np.float64), stage_one), (scores, Temperature()))
+        posterior = weigh_labels(likeliest_scores(looks, given), given, temperature=1.0)
     likely = probability_noisy(posterior, given)
     probabilities = torch.from_numpy(posterior.probabilities.astype(np.float32))
     return {
@@ -112,6 +116,11 @@ def corrected(
         "noise_rate": torch.tensor(np.nan if posterior.noise_rate is None else posterior.noise_rate),
         "probability_noisy": torch.tensor(np.nan if likely is None else likely),
     }
+
+
+def _own_the_same(one: Array, other: Array) -> bool:
+    """Whether two scores (n, C) are of the same classes, so that likelihoods are of the same labels."""
+    return np.array_equal(np.isfinite(one[0]), np.isfinite(other[0]))
 
 
 def moments_of(client: Client, module: nn.Module, min_class_samples: int) -> ClassMoments:

@@ -67,6 +67,11 @@ class Relabel(Settings):
     targets: Literal["hard", "soft"] = Field(
         "hard", description="what a noisy client trains on: the corrected label, or with bayes its probabilities"
     )
+    evidence: Literal["round", "likeliest"] = Field(
+        "round",
+        description="features behind bayes: the round's; or, where the initial model has judged, its features, the "
+        "round's or both, whichever makes given labels likeliest",
+    )
     residual_rank: int = Field(12, ge=1, description="vectors of a residual subspace (L)")
     residual: Literal["after_block", "after_direction"] = Field(
         "after_block", description="where it begins: after the dominant block, or right after the direction"
@@ -142,6 +147,7 @@ PLUS: dict[str, dict[str, Any]] = {
         "rule": "bayes",
         "spectra_from": "global_model",
         "targets": "soft",
+        "evidence": "likeliest",
     },
     "la": {"prior": "corrected"},
     "kd": {"on": "all"},

@@ -198,6 +198,8 @@ class SpectralIdentification(Method[C, S]):
         """Estimate the share of wrong labels by what the others' classes look like; asked after `describe`."""
         client.state["temperature"] = torch.tensor(temperature["guess"])  # what relabelling begins with
         scores, given = scores_of(client, client.module(model), references), client.data.labels.numpy()
+        if self.config.judges_first:  # features that have seen no label yet: relabelling comes back to them
+            client.state["first_scores"] = torch.from_numpy(scores.astype(np.float32))
         return Judged(noise_rate(scores, given, Temperature(**temperature), BELIEFS[belief]))
 
     def class_similarity(self, client: Client, model: Weights) -> Floats:

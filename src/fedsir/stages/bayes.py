@@ -12,6 +12,7 @@ s are the discriminant's scores, k how far they can be trusted, π the client's 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +25,7 @@ from fedsir.stages.spectrum import Array, Labels, one_thread
 TRANSITION_STRENGTH = 30.0
 TEMPERATURES = np.geomspace(0.05, 4.0, 19)
 
+SHARED = 0.6  # of each look's log-likelihood, if two are added: they look at the same image (docs/plus.md)
 SURE = 0.9  # probability from which a corrected label counts as decided
 SMALLEST_RATE = 1e-3  # a client without a single wrong label must still be able to find the first
 TEMPERATURE_STEPS, STEPS = 25, 60
@@ -76,6 +78,38 @@ class LabelPosterior:
 
 
 DEFAULT_BELIEF = Temperature()
+
+
+def likeliest_scores(
+    looks: Sequence[tuple[Array, Temperature]], given: Labels, most: int = MOST_FOR_TEMPERATURE
+) -> Array:
+    """Return the trusted scores k · s, (n, C), that make given labels (n,) likeliest: of one look at images or of all.
+
+    Wrong labels are wrong whatever one looks at, so better features explain more of the right ones. Noise is symmetric
+    here: a transition of its own would take what bad features confuse for noise.
+
+    Parameters
+    ----------
+    looks : scores (n, C) of some features, and what is believed of their temperature
+    most : samples among which temperatures are looked for
+    """
+    some = _evenly_spaced(len(given), most)
+    trusted: list[Array] = []
+    likelihoods: list[float] = []
+    for scores, belief in looks:
+        profile = label_log_likelihood(scores[some], given[some], TEMPERATURES) + belief.log_prior
+        best = int(np.argmax(profile))
+        trusted.append(TEMPERATURES[best] * scores)
+        likelihoods.append(float(profile[best]))
+    together: Array = SHARED * np.sum(trusted, axis=0)
+    trusted.append(together)
+    likelihoods.append(float(label_log_likelihood(together[some], given[some], np.ones(1))[0]))
+    return trusted[int(np.argmax(likelihoods))]
+
+
+def _evenly_spaced(n: int, most: int) -> Labels:
+    """Return at most so many of n rows."""
+    return np.linspace(0, n - 1, most).astype(np.int64) if n > most else np.arange(n)
 
 
 def label_log_likelihood(scores: Array, given: Labels, temperatures: Array) -> Array:
@@ -156,8 +190,7 @@ class _Evidence:
 
     def some(self, most: int) -> _Evidence:
         """Return at most so many samples, evenly spaced."""
-        n = len(self._given)
-        chosen = np.linspace(0, n - 1, most).astype(np.int64) if n > most else np.arange(n)
+        chosen = _evenly_spaced(len(self._given), most)
         return _Evidence(self._scores[chosen], self._given[chosen])
 
     def profile(self, strength: float) -> Array:

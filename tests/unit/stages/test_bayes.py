@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedsir.stages.bayes import symmetric, weigh_labels
+from fedsir.stages.bayes import Temperature, likeliest_scores, symmetric, weigh_labels
 from fedsir.stages.discriminant import (
     ClassMoments,
     class_moments,
@@ -166,6 +166,47 @@ def test_nothing_to_judge_keeps_everything() -> None:
     assert found.noise_rate is None
     one_class = discriminant([class_moments(*clouds(100, classes=(1,)), 3)])
     assert weigh_labels(discriminant_scores(np.zeros((2, 4)), one_class), np.array([1, 1])).noise_rate is None
+
+
+BELIEF = Temperature(1.0, 1.0)
+
+
+def two_looks(distances: tuple[float, float], rate: float, seed: int = 4) -> tuple[list[Array], Labels, Labels]:
+    """Return scores of two looks at 1,500 samples whose classes lie so far apart, given labels, and true labels."""
+    random = np.random.default_rng(seed)
+    true = random.integers(0, 4, 1500)
+    scores = [d * (d * np.eye(4)[true] + random.standard_normal((1500, 4))) for d in distances]
+    return scores, with_noise(true, symmetric(rate, 4), seed), true
+
+
+def wrong_after(scores: Array, given_labels: Labels, true: Labels) -> float:
+    return float((weigh_labels(scores, given_labels, temperature=1.0).labels != true).mean())
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_look_that_sees_nothing_is_not_taken(good: int) -> None:
+    scores, given_labels, _ = two_looks((2.0, 2.0), 0.5)
+    scores[1 - good] = np.random.default_rng(0).standard_normal(scores[0].shape)
+    chosen = likeliest_scores([(s, BELIEF) for s in scores], given_labels)
+    ratio = chosen / scores[good]
+    assert_allclose(ratio, ratio[0, 0])
+    assert 0.5 < ratio[0, 0] < 2  # these scores are log-likelihoods, so they can be trusted as they are
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.6])
+def test_two_looks_that_see_different_things_are_taken_together(rate: float) -> None:
+    scores, given_labels, true = two_looks((1.3, 1.3), rate)
+    chosen = likeliest_scores([(s, BELIEF) for s in scores], given_labels)
+    alone = [wrong_after(s, given_labels, true) for s in scores]
+    assert wrong_after(chosen, given_labels, true) < 0.85 * min(alone)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), rate=st.floats(0, 0.9), far=st.floats(0, 3), near=st.floats(0, 3))
+def test_it_does_not_matter_which_look_comes_first(seed: int, rate: float, far: float, near: float) -> None:
+    scores, given_labels, _ = two_looks((far, near), rate, seed)
+    looks = [(s, BELIEF) for s in scores]
+    assert_allclose(likeliest_scores(looks, given_labels, 200), likeliest_scores(looks[::-1], given_labels, 200))
 
 
 @settings(max_examples=25, deadline=None)
