@@ -6,7 +6,7 @@ Stage I runs once in `start`; Stages II and III run in `round`. The mathematics 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TypeVar, cast
@@ -127,7 +127,7 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
             clean_reference=None if references is None else reference,
         )
         replies: Joined[Trained] = Joined(fed.participants, from_clean, from_noisy)
-        shares = self.shares(replies, from_noisy, state.split.clean)
+        shares = self.shares(replies, from_noisy, state.split)
         rates = {k: reply.noise_rate for k, reply in from_noisy.items() if reply.noise_rate is not None}
         fed.record(
             loss=mean_loss(replies),
@@ -179,14 +179,16 @@ class FedSIR(SpectralIdentification[FedSIRConfig, FedSIRState]):
         return kd_ramp(t - 1, peak=kd.weight, begin=kd.ramp_begin, end=kd.ramp_end)
 
     def shares(
-        self, replies: Mapping[ClientId, Trained], from_noisy: Mapping[ClientId, Repaired], clean: Collection[ClientId]
+        self, replies: Mapping[ClientId, Trained], from_noisy: Mapping[ClientId, Repaired], split: ClientSplit
     ) -> dict[ClientId, float]:
         """Return how much each client's model counts."""
         config = self.config.daagg
         if not config.enabled or config.weigh_by == "distance":
-            return aggregation_shares(replies, clean, is_distance_aware=config.enabled, distance=config.distance)
-        doubt = dict.fromkeys(replies, 0.0) | {k: reply.doubt or 0.0 for k, reply in from_noisy.items()}
-        trusted = {k: reply.n_samples * (1 - doubt[k]) for k, reply in replies.items()}
+            return aggregation_shares(replies, split.clean, is_distance_aware=config.enabled, distance=config.distance)
+        left = {
+            k: split.noise_rates.get(k, 0.0) if reply.doubt is None else reply.doubt for k, reply in from_noisy.items()
+        }
+        trusted = {k: reply.n_samples * (1 - left.get(k, 0.0)) for k, reply in replies.items()}
         total = sum(trusted.values())
         return {k: share / total for k, share in trusted.items()}
 

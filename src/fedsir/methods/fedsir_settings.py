@@ -117,7 +117,8 @@ class DistanceAware(Settings):
         "normalised", description="Σ of per-tensor norms over its maximum, or the plain norm"
     )
     weigh_by: Literal["distance", "noise_left"] = Field(
-        "distance", description="what costs a noisy client weight: its distance, or with bayes its doubtful labels"
+        "distance",
+        description="what costs a noisy client weight: its distance, or the share of its labels that is still wrong",
     )
 
 
@@ -151,6 +152,7 @@ PLUS: dict[str, dict[str, Any]] = {
     },
     "la": {"prior": "corrected"},
     "kd": {"on": "all"},
+    "daagg": {"weigh_by": "noise_left"},
 }
 
 
