@@ -118,7 +118,9 @@ SWITCHES: dict[str, dict[str, Any]] = {  # of plus, as they are set in digits-pl
     "relabelling in every fourth round": {"relabel.every": 4},
     "features of the clean average": {"relabel.spectra_from": "clean_reference"},
     "prior of the given labels": {"la.prior": "given"},
-    "weights by doubtful labels": {"daagg.weigh_by": "noise_left"},
+    "weights by distance": {"daagg.weigh_by": "distance"},
+    "distillation only where labels are in doubt": {"kd.on": "undecided"},
+    "no distillation": {"kd.enabled": False},
 }
 
 
