@@ -118,7 +118,7 @@ SWITCHES: dict[str, dict[str, Any]] = {  # of plus, as they are set in digits-pl
     "relabelling in every fourth round": {"relabel.every": 4},
     "features of the clean average": {"relabel.spectra_from": "clean_reference"},
     "prior of the given labels": {"la.prior": "given"},
-    "weights by distance": {"daagg.weigh_by": "distance"},
+    "weights by doubtful labels": {"daagg.weigh_by": "noise_left"},
     "distillation only where labels are in doubt": {"kd.on": "undecided"},
     "no distillation": {"kd.enabled": False},
 }

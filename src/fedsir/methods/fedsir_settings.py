@@ -152,7 +152,6 @@ PLUS: dict[str, dict[str, Any]] = {
     },
     "la": {"prior": "corrected"},
     "kd": {"on": "all"},
-    "daagg": {"weigh_by": "noise_left"},
 }
 
 

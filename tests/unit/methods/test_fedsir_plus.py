@@ -134,9 +134,12 @@ def test_where_nobody_can_be_judged_clients_are_compared_as_before_and_a_note_sa
     assert "too few samples to estimate noise rates" in fed.values["note"]
 
 
-def test_models_count_by_the_labels_that_are_still_right() -> None:
+WEIGHED = {"weigh_by": "noise_left"}
+
+
+def test_weights_by_doubtful_labels() -> None:
     fed = federation({"c": 0.6, "d": 0.6}, doubt=0.25)
-    plus().round(1, state_of("ab", "cd"), fed)
+    plus(daagg=WEIGHED).round(1, state_of("ab", "cd"), fed)
     assert fed.values["shares"] == {"a": 0.2, "b": 0.2, "c": 0.3, "d": 0.3}  # 2, 2, 4 · 0.75, 4 · 0.75 of 10
 
 
@@ -144,7 +147,8 @@ def test_before_any_label_is_corrected_stage_one_says_how_many_are_wrong() -> No
     fed = federation({}, doubt=None)
     state = state_of("ab", "cd")
     assert state.split is not None
-    plus(relabel={"enabled": False}).round(1, replace(state, split=replace(state.split, noise_rates={"c": 0.5})), fed)
+    judged = replace(state, split=replace(state.split, noise_rates={"c": 0.5}))
+    plus(relabel={"enabled": False}, daagg=WEIGHED).round(1, judged, fed)
     assert fed.values["shares"] == {"a": 0.2, "b": 0.2, "c": 0.2, "d": 0.4}  # 2, 2, 4 · 0.5, 4 of 10
 
 
