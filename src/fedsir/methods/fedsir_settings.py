@@ -151,7 +151,8 @@ PLUS: dict[str, dict[str, Any]] = {
         "evidence": "likeliest",
     },
     "la": {"prior": "corrected"},
-    "kd": {"on": "all"},
+    "kd": {"enabled": False},
+    "daagg": {"weigh_by": "noise_left"},
 }
 
 

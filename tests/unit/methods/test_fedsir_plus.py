@@ -134,12 +134,9 @@ def test_where_nobody_can_be_judged_clients_are_compared_as_before_and_a_note_sa
     assert "too few samples to estimate noise rates" in fed.values["note"]
 
 
-WEIGHED = {"weigh_by": "noise_left"}
-
-
-def test_weights_by_doubtful_labels() -> None:
+def test_models_count_by_the_labels_that_are_likely_right() -> None:
     fed = federation({"c": 0.6, "d": 0.6}, doubt=0.25)
-    plus(daagg=WEIGHED).round(1, state_of("ab", "cd"), fed)
+    plus().round(1, state_of("ab", "cd"), fed)
     assert fed.values["shares"] == {"a": 0.2, "b": 0.2, "c": 0.3, "d": 0.3}  # 2, 2, 4 · 0.75, 4 · 0.75 of 10
 
 
@@ -148,7 +145,7 @@ def test_before_any_label_is_corrected_stage_one_says_how_many_are_wrong() -> No
     state = state_of("ab", "cd")
     assert state.split is not None
     judged = replace(state, split=replace(state.split, noise_rates={"c": 0.5}))
-    plus(relabel={"enabled": False}, daagg=WEIGHED).round(1, judged, fed)
+    plus(relabel={"enabled": False}).round(1, judged, fed)
     assert fed.values["shares"] == {"a": 0.2, "b": 0.2, "c": 0.2, "d": 0.4}  # 2, 2, 4 · 0.5, 4 of 10
 
 
@@ -293,7 +290,7 @@ def test_soft_targets_are_what_a_noisy_client_trains_on(make_client: Callable[..
     replies = {}
     for targets in ("soft", "hard"):
         client.state = dict(remembered)
-        method = plus(relabel={"targets": targets}, kd={"enabled": False})
+        method = plus(relabel={"targets": targets})
         replies[targets] = method.train_noisy(client, model, kd_weight=0.0, references=None, clean_reference=None)
     assert replies["soft"].loss != replies["hard"].loss
     assert replies["soft"].doubt == pytest.approx(1 - float(probabilities.amax(dim=1).mean()))

@@ -85,9 +85,9 @@ def test_clients_split_by_noise_rates_are_compared_under_all_their_models(make_c
 
 
 def test_doubt_leaves_where_models_are_weighed_by_it() -> None:
-    weighed = fedsir(preset="plus", share="minimal", daagg={"weigh_by": "noise_left"})
-    assert "doubt" not in weighed.config.stays["train_noisy"]
-    assert "doubt" in fedsir(preset="plus", share="minimal").config.stays["train_noisy"]
+    assert "doubt" not in fedsir(preset="plus", share="minimal").config.stays["train_noisy"]
+    by_distance = fedsir(preset="plus", share="minimal", daagg={"weigh_by": "distance"})
+    assert "doubt" in by_distance.config.stays["train_noisy"]
 
 
 def test_what_is_no_way_to_share_is_refused() -> None:
