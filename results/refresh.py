@@ -35,6 +35,7 @@ TABLES = {  # by name and scale, and the folder in results/ that their runs are 
     ("beyond", "cpu"): "cifar10-cpu",
     ("table-cifar10", "images"): "cifar10-images",
     ("beyond", "images"): "cifar10-images",
+    ("beyond", "digits"): "digits-beyond",
 }
 METHODS = {variant.method: variant.title for variant in (*ROWS, REFERENCES[0])}  # of two FedNeds the one that distils
 NOISE_RATES = ("0.3", "0.6", "0.9")
@@ -118,9 +119,8 @@ SWITCHES: dict[str, dict[str, Any]] = {  # of plus, as they are set in digits-pl
     "relabelling in every fourth round": {"relabel.every": 4},
     "features of the clean average": {"relabel.spectra_from": "clean_reference"},
     "prior of the given labels": {"la.prior": "given"},
-    "weights by doubtful labels": {"daagg.weigh_by": "noise_left"},
-    "distillation only where labels are in doubt": {"kd.on": "undecided"},
-    "no distillation": {"kd.enabled": False},
+    "weights by distance": {"daagg.weigh_by": "distance"},
+    "distillation": {"kd.enabled": True, "kd.on": "all"},
 }
 
 
@@ -167,10 +167,10 @@ OVERVIEW = {  # methods of `beyond` in the order of the overview
 }
 
 
-def overview(scale: str) -> str:
+def overview(folder: str, scale: str) -> str:
     """Return what `beyond` found at a scale, a row per condition: accuracy by method, and wrong labels left."""
     conditions: dict[str, dict[str, dict[str, Any]]] = {}
-    for cell in json.loads((RESULTS / f"cifar10-{scale}" / f"beyond-{scale}.json").read_text())["cells"]:
+    for cell in json.loads((RESULTS / folder / f"beyond-{scale}.json").read_text())["cells"]:
         if cell["accuracy"] is not None:
             conditions.setdefault(cell["condition"], {})[cell["method"]] = cell
     lines = [
@@ -197,8 +197,9 @@ OWN_TABLES = {
     "digits/found.md": found_table,
     "digits/demo.md": demo_table,
     "digits-plus/switches.md": switches_table,
-    "cifar10-cpu/overview.md": partial(overview, "cpu"),
-    "cifar10-images/overview.md": partial(overview, "images"),
+    "cifar10-cpu/overview.md": partial(overview, "cifar10-cpu", "cpu"),
+    "cifar10-images/overview.md": partial(overview, "cifar10-images", "images"),
+    "digits-beyond/overview.md": partial(overview, "digits-beyond", "digits"),
 }
 
 
