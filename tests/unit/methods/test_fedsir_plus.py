@@ -61,6 +61,14 @@ def test_a_relabel_round_sends_a_discriminant_and_no_second_model() -> None:
     assert fed.values["noise_rate_by_client"] == {"c": 0.6, "d": 0.4}
 
 
+def test_nobody_distils_unless_asked_to() -> None:
+    fed = federation({})
+    plus().round(20, state_of("ab", "cd"), fed)
+    assert fed.asked["train_noisy"].payload["kd_weight"] == 0
+    plus(kd={"enabled": True}).round(20, state_of("ab", "cd"), fed)
+    assert fed.asked["train_noisy"].payload["kd_weight"] == 0.2
+
+
 def rate_of(rate: float) -> NoiseRate:
     return NoiseRate(rate, 0.02, float(rate > 0.05), 100, np.zeros(len(TEMPERATURES)))
 
