@@ -48,8 +48,11 @@ class Page:
         return str(self.driver.find_element("id", name).text)
 
     def press(self, *keys: str) -> None:
+        from selenium.webdriver import ActionChains
+
         for key in keys:
-            self.driver.switch_to.active_element.send_keys(key)
+            # As a keyboard does: to whatever has the focus, also right after a dialog has closed.
+            ActionChains(self.driver).send_keys(key).perform()
 
     def dispatch(self, **event: Any) -> None:
         """Press a key together with others, or hold it."""
