@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,11 +84,6 @@ class Decisions:
     def labels(self) -> dict[str, str]:
         """Return the label that follows, for every sample with a decision."""
         return {sample: decision.label for sample, decision in self.by_id().items() if decision.label is not None}
-
-    def labels_of(self, samples: Sequence[str], given: Sequence[str]) -> list[str]:
-        """Return the label of each sample (n,): the decided one, else the given one (n,)."""
-        decided = self.labels()
-        return [decided.get(sample, label) for sample, label in zip(samples, given, strict=True)]
 
 
 class Journal:

@@ -15,7 +15,6 @@ import numpy as np
 
 from fedsir.auditing.result import AuditResult, headline
 from fedsir.auditing.table import Table
-from fedsir.printable import printable
 
 HIDDEN = "hidden"
 Count = int | str
@@ -156,9 +155,3 @@ def summary_of(
 def percent(share: float) -> str:
     """Return a share for people, "?" where it is not known."""
     return "?" if np.isnan(share) else f"{share:.0%}"
-
-
-def rate_in_words(row: dict[str, Any]) -> str:
-    """Return "site-2: 41% of its labels look wrong (38% to 44%)"."""
-    low, high = percent(row["noise_rate_low"]), percent(row["noise_rate_high"])
-    return f"{printable(str(row['client']))}: {percent(row['noise_rate'])} of its labels look wrong ({low} to {high})"

@@ -64,11 +64,6 @@ def test_the_last_line_of_an_id_counts_and_undo_takes_one_back() -> None:
     assert (decisions.labels(), decisions.last(), decisions.of("7"), decisions.of("9")) == ({}, None, None, None)
 
 
-def test_samples_without_a_decision_keep_their_label() -> None:
-    decisions = Decisions([Decision("b", "correct", "dog", "")])
-    assert decisions.labels_of(["a", "b", "c"], ["cat", "cat", "cow"]) == ["cat", "dog", "cow"]
-
-
 @given(LINES)
 def test_labels_are_those_worked_out_by_hand(lines: list[Decision]) -> None:
     assert Decisions(lines).labels() == labels_by_hand(lines)
