@@ -71,7 +71,7 @@ class SiteSamples:
             len(set(self.labels.tolist())),
             about["verdict"],
             about["reason"],
-            n_judged=int(found.is_judged.sum()),
+            judged=found.part_judged(),
             n_others=about["n_others"],
             interval=None if interval is None else RateInterval(**interval),
             probability=np.nan if about["probability"] is None else about["probability"],

@@ -56,7 +56,7 @@ def audit(features: Any, labels: Any, clients: Any, *, ids: Any = None, paths: A
                 found.n_classes[client],
                 found.verdict(client),
                 found.not_assessed.get(client, ""),
-                n_judged=int(posterior.is_judged.sum()),
+                judged=mine.part_judged(),
                 n_others=len(federation.clients) - 1,
                 interval=rate_interval(posterior, given) if is_rated else None,
                 probability=found.probability_noisy.get(client, np.nan),

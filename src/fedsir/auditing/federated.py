@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fedsir.auditing.findings import VERDICTS, Findings
+from fedsir.auditing.findings import PARTS, VERDICTS, Findings
 from fedsir.auditing.sharing import HIDDEN, shown, shown_together
 from fedsir.auditing.weighing import (
     MOST_STEPS,
@@ -109,7 +109,7 @@ class AuditCounts(Reply):
     suspicious : how many samples look like another class; -1 where there are some, but fewer than the smallest cell
     confusion : suspicious samples by given (row) and suggested class; -1 likewise, -2 where a count is hidden because
         a smaller one could be computed from it
-    n_judged : samples of classes that others have enough of
+    judged : how many samples are of classes that others have enough of: "all", "most of" or "fewer than half of" them
     noise_rate : about which share of its labels is wrong; none where too few could be judged
     noise_rate_low : the share lies between this
     noise_rate_high : and this, in 95 of 100 cases
@@ -118,15 +118,17 @@ class AuditCounts(Reply):
 
     suspicious: int
     confusion: Annotated[Labels, Shape("classes", "classes", kind="int")]
-    n_judged: int
+    judged: str
     noise_rate: float | None
     noise_rate_low: float | None
     noise_rate_high: float | None
     probability_noisy: float | None
 
     def fault(self) -> str | None:
-        if self.suspicious < SMALL or self.n_judged < 0 or bool((self.confusion < WITHHELD).any()):
+        if self.suspicious < SMALL or bool((self.confusion < WITHHELD).any()):
             return "a count is negative"
+        if self.judged not in PARTS:
+            return "judged: it is none of the words for it"
         if bool(self.confusion.diagonal().any()):
             return "confusion: a suggested class is the given one"
         shares = [self.noise_rate, self.noise_rate_low, self.noise_rate_high, self.probability_noisy]
@@ -347,7 +349,7 @@ def _counts(
     return AuditCounts(
         suspicious=n_suspicious if isinstance(n_suspicious, int) else SMALL,
         confusion=confusion,
-        n_judged=int(found.is_judged.sum()),
+        judged=found.part_judged(),
         noise_rate=None if interval is None else interval.rate,
         noise_rate_low=None if interval is None else interval.low,
         noise_rate_high=None if interval is None else interval.high,

@@ -18,6 +18,7 @@ from fedsir.stages.spectrum import Array, Labels
 
 UNKNOWN_SCORE = 0.5  # of a sample that cannot be judged: as likely right as wrong
 VERDICTS = ("noisy", "clean", "not assessed")  # worst first
+PARTS = ("all", "most of", "fewer than half of")  # of a client's samples, those that could be judged
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single equality
@@ -56,6 +57,11 @@ class Findings:
         ranks[np.lexsort((np.arange(len(ranks)), self.score, ~self.is_judged))] = np.arange(1, len(ranks) + 1)
         return ranks
 
+    def part_judged(self) -> str:
+        """Return one of PARTS: a number could leave a small count to be computed, which a site must not tell."""
+        share = self.is_judged.mean()
+        return PARTS[0] if share == 1 else PARTS[1] if share >= 0.5 else PARTS[2]
+
     def cells(self, given: Labels) -> list[tuple[int, int, int]]:
         """Return (given, suggested, count) of the client's suspicious samples, the most frequent first."""
         moved = self.suggested != given
@@ -70,33 +76,33 @@ def client_row(
     verdict: str,
     reason: str,
     *,
-    n_judged: int,
+    judged: str,
     n_others: int,
     interval: RateInterval | None,
     probability: float,
     suspicious: int,
 ) -> dict[str, Any]:
-    """Return what the table of clients says of one; `probability` is what is known of it without an interval."""
+    """Return what the table of clients says of one.
+
+    `judged` is one of PARTS; `probability` is what is known of the client without an interval.
+    """
+    others = f"{n_others:,} other client{'s' if n_others > 1 else ''}"
+    evidence = f"how alike its classes are, compared with {others}"
+    if interval is not None:
+        evidence = f"{judged} {n_samples:,} samples judged by {others}"
     return {
         "client": client,
         "samples": n_samples,
         "classes": n_classes,
         "verdict": verdict,
         "reason": reason,
-        "evidence": _evidence(n_judged, n_samples, n_others, is_rated=interval is not None),
+        "evidence": evidence,
         "noise_rate": np.nan if interval is None else interval.rate,
         "noise_rate_low": np.nan if interval is None else interval.low,
         "noise_rate_high": np.nan if interval is None else interval.high,
         "probability_noisy": probability if interval is None else interval.probability_noisy,
         "suspicious": suspicious,
     }
-
-
-def _evidence(n_judged: int, n: int, n_others: int, *, is_rated: bool) -> str:
-    others = f"{n_others:,} other client{'s' if n_others > 1 else ''}"
-    if is_rated:
-        return f"{n_judged:,} of {n:,} samples judged by {others}"
-    return f"how alike its classes are, compared with {others}"
 
 
 def worst_first(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

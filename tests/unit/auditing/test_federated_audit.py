@@ -151,13 +151,14 @@ def test_a_client_with_one_class_is_judged_by_the_others(sites: Callable[..., Si
         ({"confusion": np.eye(3, dtype=int)}, "the given one"),
         ({"noise_rate": 1.5}, "between 0 and 1"),
         ({"noise_rate": None}, "missing"),
+        ({"judged": "59 of"}, "words"),
     ],
 )
 def test_counts_that_make_no_sense_are_refused(changed: dict[str, Any], reason: str) -> None:
     good: dict[str, Any] = {
         "suspicious": SMALL,
         "confusion": np.array([[0, 7, SMALL], [WITHHELD, 0, 0], [0, 0, 0]]),
-        "n_judged": 20,
+        "judged": "most of",
         "noise_rate": 0.2,
         "noise_rate_low": 0.1,
         "noise_rate_high": 0.3,
