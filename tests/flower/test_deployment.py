@@ -28,6 +28,7 @@ from fedsir.engines.wire import decode, encode
 from fedsir.errors import ConfigError, DataError, FedsirError
 from fedsir.methods.registry import known_methods
 from fedsir.runs.config import flat, parse_config
+from fedsir.runs.result import load_run
 
 
 def test_the_bad_site_is_named_and_its_labels_are_repaired_on_its_disk(sites: Federation) -> None:
@@ -62,6 +63,9 @@ def test_a_server_with_a_test_set_reports_both(sites: Federation) -> None:
     np.savez(sites.folder / "test.npz", images=images, labels=WORDS[sites.digits.test_labels[:80]])
     result = sites.serve(test_data=str(sites.folder / "test.npz"))
     assert 0.2 < result["test_accuracy"] <= 1
+    run = load_run(result["run_dir"])  # and whoever has the folder can use the model
+    predicted = np.array(run.class_names)[run.predict(images)]
+    assert (predicted == WORDS[sites.digits.test_labels[:80]]).mean() == pytest.approx(result["test_accuracy"])
 
 
 def test_classes_go_by_name(sites: Federation) -> None:

@@ -41,13 +41,13 @@ def federation_from_arrays(
     """Return what `FederatedData.from_arrays` promises."""
     if crop_padding is not None and crop_padding < 0:
         raise DataError(f"crop_padding = {crop_padding}: must be 0 or more")
-    pixels = [_images("images", images, image_size)]
+    pixels = [as_images("images", images, image_size)]
     given = [_names("labels", labels, len(pixels[0]))]
     owners = _names("clients", clients, len(pixels[0]))
     if test is not None:
         if not isinstance(test, tuple | list) or len(test) != 2:
             raise DataError("test: give a pair, (images, labels)")
-        pixels.append(_images("test images", test[0], image_size))
+        pixels.append(as_images("test images", test[0], image_size))
         given.append(_names("test labels", test[1], len(pixels[1])))
         if pixels[0].shape[1:] != pixels[1].shape[1:]:
             ours, theirs = ("×".join(map(str, some.shape[1:])) for some in pixels)
@@ -87,7 +87,7 @@ def federation_from_arrays(
     )
 
 
-def _images(what: str, images: Any, image_size: int | Size | None) -> Images:
+def as_images(what: str, images: Any, image_size: int | Size | None = None) -> Images:
     """Return a copy as (n, channels, h, w) uint8; see `FederatedData.from_arrays` for what is taken."""
     size = None
     if image_size is not None:
@@ -123,6 +123,14 @@ def _images(what: str, images: Any, image_size: int | Size | None) -> Images:
             else f"{what} differ in form: some have {one} channel(s), some {other}"
         )
     return gather((_pixels(what, part) for part in parts), len(array), size, what)
+
+
+def images_of_form(images: Any, channels: int, size: Size) -> Images:
+    """Return images as a model takes them, (n, channels, h, w) uint8; those of another size are brought to its own."""
+    found = as_images("images", images, size)
+    if found.shape[1] != channels:
+        raise DataError(f"images have {found.shape[1]} channel(s), those that the model was trained on {channels}")
+    return found
 
 
 def _channels_last(what: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -67,14 +67,21 @@ class MetricsLine(FileForm):
     noise_after_by_client: dict[str, Share] | None = None
 
 
-class DataFile(FileForm):
+class ModelForm(FileForm):
+    """What a model takes and answers: in data.json, and in agreement.json of a run over real sites."""
+
+    class_names: list[str]
+    channels: Count | None = None
+    image_size: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
+    mean: list[Number] | None = None
+    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = None
+
+
+class DataFile(ModelForm):
     """data.json."""
 
     sha256: str
-    class_names: list[str]
     images_sha256: str | None = None
-    channels: Count | None = None
-    image_size: Annotated[list[Count], Field(min_length=2, max_length=2)] | None = None
 
 
 class ProvenanceFile(FileForm):

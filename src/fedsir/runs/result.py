@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsir.errors import ConfigError, MethodError, RunFolderError, did_you_mean
 from fedsir.runs.config import flat
-from fedsir.runs.file_forms import DataFile, IdentificationFile
+from fedsir.runs.file_forms import DataFile, IdentificationFile, ModelForm
 from fedsir.runs.run_folder import RunFolder, reading
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class RunResult(Mapping[str, Any]):
     def model(self, client: str | None = None) -> nn.Module:
         """Return the trained model in evaluation mode; where clients have models of their own, that of a client.
 
-        It takes normalised images, (n, channels, height, width) float32. A model of your own class is not rebuilt from
-        a folder: load model.safetensors into it.
+        It takes normalised images, (n, channels, height, width) float32; `predict` takes them as they are. A model of
+        your own class is not rebuilt from a folder: load model.safetensors into it.
         """
         from fedsir.engines.device_settings import prepared
         from fedsir.models.build import build_model
@@ -159,10 +159,7 @@ class RunResult(Mapping[str, Any]):
         from fedsir.models.weights import load_weights
         from fedsir.randomness import KeyedRandom
 
-        weights = self._weights(client)
-        form = RunFolder(self.folder).read_json("data.json", DataFile)
-        if form is None:
-            raise RunFolderError(f"{self.folder / 'data.json'} is missing, which says how many classes the model has.")
+        weights, form = self._weights(client), self._form
         tree = RunFolder(self.folder).stored_config()
         with reading(self.folder / "config.toml"):
             config = ModelConfig(**tree["model"]).model_copy(update={"weights": "none"})
@@ -174,7 +171,7 @@ class RunResult(Mapping[str, Any]):
         with reading(self.folder / "model.safetensors"), prepared("cpu"):  # whatever the caller's default dtype is
             module = build_model(
                 config,
-                n_classes=len(form["class_names"]),
+                n_classes=len(self.class_names),
                 # Folders from before it was stored: the first convolution has the fewest.
                 in_channels=form.get("channels") or min(w.shape[1] for w in weights.values() if w.ndim == 4),
                 random=KeyedRandom(0),
@@ -182,6 +179,43 @@ class RunResult(Mapping[str, Any]):
             )
         load_weights(module, weights)
         return module.eval()
+
+    def predict(self, images: Any, client: str | None = None) -> NDArray[np.int64]:
+        """Return the class of each image, (n,), as a position in `class_names`.
+
+        Parameters
+        ----------
+        images : as `FederatedData.from_arrays` takes them; those of another size are brought to the run's
+        client : whose model, where clients have models of their own
+        """
+        import torch
+
+        from fedsir.data.from_arrays import images_of_form
+        from fedsir.data.preprocessing import Preprocessing
+        from fedsir.evaluate.accuracy import predict
+
+        form = self._form
+        if form.get("mean") is None or form.get("std") is None:
+            raise RunFolderError(
+                f"{self.folder} does not say how its images were normalised, because an older version wrote it: "
+                "normalise yours the same way, and call model()."
+            )
+        pixels = images_of_form(images, form["channels"], tuple(form["image_size"]))
+        as_trained = Preprocessing(tuple(form["mean"]), tuple(form["std"]), flip=False, crop_padding=0)
+        return predict(self.model(client), torch.from_numpy(pixels), as_trained.normalise)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, in the order of the model's outputs."""
+        return tuple(self._form["class_names"])
+
+    @cached_property
+    def _form(self) -> dict[str, Any]:
+        folder = RunFolder(self.folder)
+        form = folder.read_json("data.json", DataFile) or folder.read_json("agreement.json", ModelForm)
+        if form is None:
+            raise RunFolderError(f"{self.folder / 'data.json'} is missing, which says which classes the model knows.")
+        return form
 
     def _weights(self, client: str | None) -> dict[str, Tensor]:
         by_client: dict[str, dict[str, Tensor]] = {}

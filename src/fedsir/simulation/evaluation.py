@@ -143,6 +143,8 @@ def describe_data(data: FederatedData) -> dict[str, Any]:
         "class_names": list(data.class_names),
         "channels": data.channels,
         "image_size": list(data.image_size),
+        "mean": list(data.preprocessing.mean),  # of pixels scaled to [0, 1], per channel
+        "std": list(data.preprocessing.std),
         "n_train": len(data.given_labels),
         "n_test": len(data.test_labels),
         "client_sizes": data.size_by_client,

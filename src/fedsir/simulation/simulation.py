@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedsir.data.from_arrays import images_of_form
 from fedsir.engines.client_host import HostSpec
 from fedsir.engines.client_store import ClientStore
 from fedsir.engines.device_settings import drawing_from, prepared
@@ -290,10 +291,14 @@ class Simulation(Iterator[Step]):
             raise MethodError(f"With {self.method.name} every client has a model of its own: name a client.")
         return self.module(self.exported(self.client_models()[client]))
 
-    def predict(self, images: NDArray[np.uint8], client: ClientId | None = None) -> NDArray[np.int64]:
-        """Return the class number of each image, (n,); images are (n, channels, height, width) uint8."""
+    def predict(self, images: Any, client: ClientId | None = None) -> NDArray[np.int64]:
+        """Return the class of each image, (n,), as a position in `data.class_names`.
+
+        images : as `FederatedData.from_arrays` takes them; those of another size are brought to the data's
+        """
+        pixels = images_of_form(images, self.data.channels, self.data.image_size)
         with prepared(self._device):
-            return predict(self.model(client), torch.as_tensor(images), self.data.preprocessing.normalise)
+            return predict(self.model(client), torch.from_numpy(pixels), self.data.preprocessing.normalise)
 
     def corrected_labels(self) -> dict[ClientId, NDArray[np.int64]]:
         """Return the class numbers that each client trains on now: corrected where the method did so, else given."""

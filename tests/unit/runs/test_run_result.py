@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import fedsir
-from fedsir.errors import ConfigError, MethodError, RunFolderError
+from fedsir.data.from_arrays import as_images
+from fedsir.errors import ConfigError, DataError, MethodError, RunFolderError
 from fedsir.evaluate.accuracy import predict
 from fedsir.runs.result import RunResult, load_run
 
@@ -140,3 +141,26 @@ def test_a_folder_cannot_have_code_run(made: RunResult, tmp_path: Path) -> None:
     (folder / "config.toml").write_text(config)
     with pytest.raises(ConfigError, match="tiny_network:Tiny, code that a folder cannot have run"):
         load_run(folder).model()
+
+
+def test_new_images_are_predicted_as_the_test_images_were(made: RunResult, personal: RunResult) -> None:
+    data = fedsir.FederatedData.load("digits", n_clients=3, n_train=90, n_test=20, seed=0)
+    images = data.images[data.test_rows]
+    with np.load(made.folder / "predictions.npz") as stored:
+        assert made.predict(images).tolist() == stored["predicted"].tolist()
+    with np.load(personal.folder / "predictions.npz") as stored:
+        assert personal.predict(images, client="1").tolist() == stored["predicted"][1].tolist()
+    assert made.class_names == data.class_names
+    larger = np.repeat(np.repeat(images, 2, axis=2), 2, axis=3)
+    brought_back = as_images("images", larger, data.image_size)
+    assert made.predict(larger).tolist() == made.predict(brought_back).tolist()
+    with pytest.raises(DataError, match=r"3 channel\(s\), those that the model was trained on 1"):
+        made.predict(np.zeros((2, 3, 8, 8), np.uint8))
+
+
+def test_an_older_folder_says_that_it_does_not_know_the_normalisation(made: RunResult, tmp_path: Path) -> None:
+    folder = shutil.copytree(made.folder, tmp_path / "old")
+    form = json.loads((folder / "data.json").read_text())
+    (folder / "data.json").write_text(json.dumps({k: v for k, v in form.items() if k not in ("mean", "std")}))
+    with pytest.raises(RunFolderError, match="does not say how its images were normalised"):
+        load_run(folder).predict(np.zeros((2, 8, 8), np.uint8))
