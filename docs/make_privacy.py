@@ -69,8 +69,9 @@ AUDIT = """\
 ## A label audit
 
 [`fedsir flower audit`](audit.md#on-a-flower-federation) trains nothing, and what it finds about single samples stays
-with the site. Counts from 1 to 4 do not leave in its last reply, whatever the server asks for; its first one has the
-count and the sum of every class, as in the preset plus. `--min-class-samples 20` keeps smaller classes out of these.
+with the site. Counts from 1 to 4 do not leave in its last reply, whatever the server asks for. Its first one does have
+the count and the sum of every class, as in the preset plus. `--min-class-samples 20` keeps smaller classes out of
+these.
 """
 
 SENDING_LESS = """\
@@ -83,16 +84,22 @@ only tell how training goes: they stay. So does the model that a client has trai
 that the client is clean; that of a noisy client never leaves. Clean clients are then asked for it (`hand_over`). The
 run ends in the same model. Residual subspaces leave only where somebody looks at them: not with
 `relabel.rule = "direction"` if `kd.on = "all"`. With `relabel.weight = "count"` the gaps and shares of singular values
-are zeros. `split = "rates"` of the preset plus needs every client's model. The table has bytes.
+are zeros. With `split = "rates"`, as in the preset plus, and a network that is not pretrained every client's model
+leaves in Stage I, because clients are judged under the average of all. A pretrained network judges them before anybody
+trains, and no model leaves then. The table has bytes, for a pretrained network, as CIFAR-10's is.
 
 **`method.min_class_samples = 20`** keeps a class of which a client has fewer samples than that to itself: it leaves
 neither as a direction nor as a residual subspace, is in no sum of features, in no count, and in no pair of classes. To
 the server it looks like a class that the client lacks. The message keeps its size. What leaves of all classes together
-still does: the model, the number of samples, and in Stage I the two numbers that the classes' similarities amount to,
-for which `identify.min_class_samples` says which classes count. Pruning has this setting, too.
+still does: the model, the number of samples, and in Stage I the two numbers that the classes' similarities amount to.
+`identify.min_class_samples` says which classes count in these; where fewer than two have so many samples, all do.
+Pruning has this setting, too.
 
 With the default, 1, a class of a single sample leaves as a direction, which is that sample's feature vector up to its
 length: set it higher where that matters.
+
+On a real federation a class's name stays known all the same: sites agree on class names before they begin. And a model
+that was trained on a class leaves, whatever this setting says.
 """
 
 
@@ -232,11 +239,11 @@ def _told(task: Callable[..., Any]) -> str:
     return " ".join((inspect.getdoc(task) or "").split())
 
 
-# What of a reply is not there whatever `share` says, by preset.
+# What of a reply is not there whatever `share` says, by preset; for a pretrained network.
 NOT_THERE = {
     "authors": {"identify": ("pairs",), "train_clean": ("moments",), "train_noisy": ("noise_rate", "doubt")},
     "paper": {"identify": ("pairs",), "train_clean": ("moments",), "train_noisy": ("noise_rate", "doubt")},
-    "plus": {"identify": ("pairs",), "train_clean": ("spectra",)},
+    "plus": {"identify": ("pairs", "loss", "model"), "train_clean": ("spectra",)},
 }
 
 
@@ -245,8 +252,10 @@ def _minimal(example: Example) -> Iterator[str]:
     yield "| preset | task | stays with the client | `all` | `minimal` |"
     yield "|---|---|---|---|---|"
     for preset, not_there in NOT_THERE.items():
-        config = FedSIRConfig(name="fedsir", preset=preset, share="minimal")
+        config = FedSIRConfig(name="fedsir", preset=preset, share="minimal").fitted(is_pretrained=True)
         for task, stays in config.stays.items():
+            if (task == "hand_over" and not config.hands_over) or (task == "warm_up" and not config.warms_up):
+                continue
             reply = reply_type(method_class("fedsir").tasks()[task])
             absent = not_there.get(task, ())
             before, after = (
@@ -254,8 +263,6 @@ def _minimal(example: Example) -> Iterator[str]:
             )
             if task == "hand_over":
                 before, stays = 0, ()
-                if not config.hands_over:
-                    continue
             kept = ", ".join(f"`{name}`" for name in stays if name not in absent)
             size = f"{before:,}" if before else "not asked"
             yield f"| {preset} | `{task}` | {kept or '–'} | {size} | {after:,} |"

@@ -37,7 +37,8 @@ def identify(
     split : "rates" estimates noise rates, and is "auto" where there are too few samples for that. "pairwise" compares
         clients pair by pair of classes, "auto" by the mean similarity of each; both call clients noisy only where the
         evidence speaks for two groups. "always" makes two groups, as the paper does
-    min_class_samples : classes with fewer samples on a client do not count there
+    min_class_samples : a class with fewer samples on a client is in none of its class similarities, unless fewer than
+        two classes have so many; noise rates use all samples
     """
     if split not in get_args(Split):
         raise DataError(f"split must be {', '.join(map(repr, get_args(Split)[:-1]))} or 'always', not {split!r}")
