@@ -12,6 +12,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from fedsir.paper.reproduction import Reproduction
+from fedsir.paper.scales import SCALES
+from fedsir.paper.tables import TABLES as PAPER_TABLES
+from fedsir.paper.tables import Selection
 from fedsir.paper.variants import ALL_CLEAN, REFERENCES
 from fedsir.paper.variants import METHODS as ROWS
 from fedsir.runs.finished_runs import provenance_of
@@ -192,6 +196,22 @@ def overview(folder: str, scale: str) -> str:
     return "\n".join([*lines, ""])
 
 
+def courses(folder: str, scale: str) -> str:
+    """Return what each relabelling left and how long each run took, a row per run at a scale."""
+    found = {}  # by run folder, because tables share runs
+    for table, of_scale in TABLES:
+        if of_scale == scale and table in PAPER_TABLES:
+            everything = Reproduction.of(PAPER_TABLES[table], SCALES[scale], Selection(), RESULTS / folder).everything()
+            rows = ((block.condition.title, line) for block in everything.blocks for line in block.lines)
+            found.update({run.folder: (title, line, run) for title, line in rows for run in line.runs})
+    lines = [_row("", "method", "wrong labels after each relabelling", "hours"), "|---|---|---|---:|"]
+    for title, line, run in found.values():
+        condition = title.partition(",")[0] if line.name == ALL_CLEAN else title
+        left = [f"{100 * row['noise_after']:.0f}" for row in run.metrics if row.get("has_relabelled")]
+        lines.append(_row(condition, line.title, ", ".join(left) or "–", f"{run['seconds'] / 3600:.1f}"))
+    return "\n".join([*lines, ""])
+
+
 OWN_TABLES = {
     "digits/table.md": digits_table,
     "digits/found.md": found_table,
@@ -199,6 +219,7 @@ OWN_TABLES = {
     "digits-plus/switches.md": switches_table,
     "cifar10-cpu/overview.md": partial(overview, "cifar10-cpu", "cpu"),
     "cifar10-images/overview.md": partial(overview, "cifar10-images", "images"),
+    "cifar10-images/courses.md": partial(courses, "cifar10-images", "images"),
     "digits-beyond/overview.md": partial(overview, "digits-beyond", "digits"),
 }
 
