@@ -205,7 +205,7 @@ def courses(folder: str, scale: str) -> str:
             rows = ((block.condition.title, line) for block in everything.blocks for line in block.lines)
             found.update({run.folder: (title, line, run) for title, line in rows for run in line.runs})
     lines = [_row("", "method", "wrong labels after each relabelling", "hours"), "|---|---|---|---:|"]
-    for title, line, run in found.values():
+    for title, line, run in sorted(found.values(), key=lambda row: row[0]):
         condition = title.partition(",")[0] if line.name == ALL_CLEAN else title
         left = [f"{100 * row['noise_after']:.0f}" for row in run.metrics if row.get("has_relabelled")]
         lines.append(_row(condition, line.title, ", ".join(left) or "–", f"{run['seconds'] / 3600:.1f}"))
