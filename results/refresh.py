@@ -39,6 +39,7 @@ TABLES = {  # by name and scale, and the folder in results/ that their runs are 
     ("beyond", "cpu"): "cifar10-cpu",
     ("table-cifar10", "images"): "cifar10-images",
     ("beyond", "images"): "cifar10-images",
+    ("table-cifar10", "paper"): "cifar10-paper",
     ("beyond", "digits"): "digits-beyond",
 }
 METHODS = {variant.method: variant.title for variant in (*ROWS, REFERENCES[0])}  # of two FedNeds the one that distils
@@ -220,6 +221,7 @@ OWN_TABLES = {
     "cifar10-cpu/overview.md": partial(overview, "cifar10-cpu", "cpu"),
     "cifar10-images/overview.md": partial(overview, "cifar10-images", "images"),
     "cifar10-images/courses.md": partial(courses, "cifar10-images", "images"),
+    "cifar10-paper/courses.md": partial(courses, "cifar10-paper", "paper"),
     "digits-beyond/overview.md": partial(overview, "digits-beyond", "digits"),
 }
 
