@@ -96,8 +96,8 @@ def gain_line(filled: Filled, block: Block | None = None) -> str | None:
         return None
     over = "" if block else f" on average over {gain.n_conditions} condition(s)"
     clauses = [f"{_title(table, table.reference)} minus {_title(table, table.rivals[0])}: {_points(gain.mean)}{over}"]
-    if gain.gap_closed is not None:
-        clauses.append(f"{gain.gap_closed:.0%} of the gap to clean labels closed".replace("-", "−"))
+    if gain.gap_closed is not None and gain.gap_closed > 0:  # what is behind closes nothing
+        clauses.append(f"{gain.gap_closed:.0%} of the gap to clean labels closed")
     if gain.worst is not None and block is None:
         clauses.append(f"worst to the best of {_rivals(table)}: {_points(gain.worst)} ({gain.worst_condition})")
     return "; ".join(clauses) + "."

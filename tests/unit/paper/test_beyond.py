@@ -151,6 +151,15 @@ def test_only_seeds_that_both_have_count(tmp_path: Path, finish_runs: Finish) ->
     assert gain.worst == pytest.approx(0.015)  # to FedNoRo, as FedSIR's second seed says nothing about it
 
 
+def test_what_is_behind_closes_no_gap(tmp_path: Path, finish_runs: Finish) -> None:
+    chosen = Selection(alphas=(0.5,), noise_rates=(0.6,), seeds=(0,))
+    reproduction = Reproduction.of(TABLE, SCALES["cpu"], chosen, tmp_path)
+    for name, right in (("plus", 690), ("fedsir", 700), ("fedavg-all-clean", 900)):
+        finish_runs(reproduction, name, right)
+    line = rendering.gain_line(reproduction.filled(), reproduction.filled().blocks[0])
+    assert line == "FedSIR plus minus FedSIR: −1.00."
+
+
 def test_its_files(filled_in: Reproduction, tmp_path: Path) -> None:
     names = [path.name for path in filled_in.write()]
     assert names[-2:] == ["beyond-cpu-a0.5-n0.6.svg", "beyond-cpu-a0.5-n0.1-0.9.svg"]
